@@ -1,0 +1,3 @@
+"""How ranks exchange frames."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""What a frame is: encoding and decoding, without MPI."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""How bytes reach a peer."""
+
+from __future__ import annotations
