@@ -1,0 +1,168 @@
+"""Options: a keyword beats ``uzipmpi.rc``, which beats ``UZIPMPI_*``, which beats the default."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from uzipmpi.errors import ConfigError
+
+__all__ = ["AGREED", "CODECS", "Config", "Rc", "rc"]
+
+CODECS = ("auto", "tier", "ans", "raw")
+CHOICES = {
+    "codec": CODECS,
+    "compress": ("auto", "always", "never"),
+    "log": ("debug", "info", "warning", "error", "critical"),
+}
+# At least a frame header and one tile: smaller chunks would be all overhead.
+MIN_CHUNK_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Config:
+    """The options of a communicator.
+
+    Parameters
+    ----------
+    codec
+        ``auto``, ``tier``, ``ans`` or ``raw``. Ranks may differ: a frame names its codec.
+    compress
+        ``auto``: only what leaves the node; ``always``; ``never``: plain MPI.
+    p2p, allreduce, reduce, reduce_scatter, allgather, alltoall, bcast, gather, scatter
+        Name of an algorithm, or ``auto``.
+    min_bytes
+        Smaller messages, and collectives on fewer bytes, are not compressed.
+    chunk_bytes
+        Bytes of values in one frame of a stream.
+    threads
+        Threads of the codec; 0: usable cores divided by the ranks on the node.
+    verify
+        Send and check a checksum with every frame.
+    log
+        Level of the logger ``uzipmpi``.
+
+    Raises
+    ------
+    ConfigError
+        If a value is not one that the option can have.
+    """
+
+    codec: str = "auto"
+    compress: str = "auto"
+    p2p: str = "auto"
+    allreduce: str = "auto"
+    reduce: str = "auto"
+    reduce_scatter: str = "auto"
+    allgather: str = "auto"
+    alltoall: str = "auto"
+    bcast: str = "auto"
+    gather: str = "auto"
+    scatter: str = "auto"
+    min_bytes: int = 64 * 1024
+    chunk_bytes: int = 1024 * 1024
+    threads: int = 0
+    verify: bool = False
+    log: str = "warning"
+
+    def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            if (value := getattr(self, name)) not in known:
+                raise ConfigError(f"{name}: expected one of {', '.join(known)}, found {value!r}")
+        for name, least in (("min_bytes", 1), ("chunk_bytes", MIN_CHUNK_BYTES), ("threads", 0)):
+            if (value := getattr(self, name)) < least:
+                raise ConfigError(f"{name}: expected at least {least}, found {value}")
+
+    @classmethod
+    def resolve(cls, **options: Any) -> Config:
+        """Return the options in force: ``options``, else ``rc``, else the environment.
+
+        Raises
+        ------
+        ConfigError
+            If an option is unknown or has a value that it cannot have.
+        """
+        values = {**_from_environment(os.environ), **_from_rc(), **_checked(options, "option")}
+        return cls(**values)
+
+    def replace(self, **options: Any) -> Config:
+        """Return a copy with some options changed, checked as by :meth:`resolve`."""
+        return dataclasses.replace(self, **_checked(options, "option"))
+
+
+FIELDS = {field.name: field for field in dataclasses.fields(Config)}
+# What decides how ranks talk to each other. The others are a rank's own affair.
+AGREED = tuple(name for name in FIELDS if name not in ("codec", "threads", "verify", "log"))
+
+
+class Rc:
+    """Options set by the program before a communicator is made; ``None`` is not set.
+
+    Examples
+    --------
+    >>> import uzipmpi
+    >>> uzipmpi.rc.codec = "ans"
+    >>> uzipmpi.rc.codec = None
+    """
+
+    __slots__ = tuple(FIELDS)
+
+    def __init__(self) -> None:
+        for name in FIELDS:
+            setattr(self, name, None)
+
+    def __repr__(self) -> str:
+        given = (f"{name}={value!r}" for name, value in _from_rc().items())
+        return f"uzipmpi.rc({', '.join(given)})"
+
+
+rc = Rc()
+
+
+def _from_rc() -> dict[str, Any]:
+    given = {name: getattr(rc, name) for name in FIELDS if getattr(rc, name) is not None}
+    return _checked(given, "uzipmpi.rc")
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    given = {name: environment.get(f"UZIPMPI_{name.upper()}") for name in FIELDS}
+    return {
+        name: _parse(f"UZIPMPI_{name.upper()}", text, type(FIELDS[name].default))
+        for name, text in given.items()
+        if text
+    }
+
+
+def _parse(variable: str, text: str, kind: type) -> Any:
+    """Return the value that a string in the environment stands for; sizes may end in K, M or G."""
+    word = text.strip().lower()
+    if kind is str:
+        return word
+    if kind is bool:
+        if word in ("0", "1", "false", "true", "no", "yes"):
+            return word in ("1", "true", "yes")
+        raise ConfigError(f"{variable}: expected 0 or 1, found {text!r}")
+    scale = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}.get(word[-1:], 1)
+    digits = word if scale == 1 else word[:-1]
+    if not digits.isdecimal():
+        raise ConfigError(f"{variable}: expected a whole number, found {text!r}")
+    return int(digits) * scale
+
+
+def _checked(options: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """Return the options with known names, each value of its option's type."""
+    values = {}
+    for name, value in options.items():
+        if name not in FIELDS:
+            raise ConfigError(f"unknown {origin} {name!r}; known are {', '.join(FIELDS)}")
+        kind = type(FIELDS[name].default)
+        if kind is int and not isinstance(value, bool) and hasattr(value, "__index__"):
+            value = operator.index(value)  # NumPy's integers too
+        if type(value) is not kind:
+            raise ConfigError(f"{name}: expected {kind.__name__}, found {value!r}")
+        values[name] = value
+    return values
