@@ -10,7 +10,7 @@ from setuptools import setup
 codec = Pybind11Extension(
     "uzipmpi.kernels._codec",
     sorted(str(source) for source in Path("kernels").glob("*.cpp")),
-    depends=sorted(str(header) for header in Path("kernels").glob("*.hpp")),
+    depends=["setup.py", *sorted(str(header) for header in Path("kernels").glob("*.hpp"))],
     include_dirs=["kernels"],
     cxx_std=17,
     # Contraction into FMA would change the bits of a reduction from one machine to the next.
@@ -18,5 +18,5 @@ codec = Pybind11Extension(
     extra_link_args=["-pthread"],
 )
 
-ParallelCompile("UZIPMPI_BUILD_JOBS", default=2).install()
+ParallelCompile("UZIPMPI_BUILD_JOBS", default=0).install()
 setup(ext_modules=[codec])
