@@ -90,11 +90,9 @@ def pack_symbols(symbols: Words, header: Header) -> bytes:
 
 
 def unpack_symbols(source: Cursor, n: int, header: Header) -> Words:
-    """Read symbols written raw."""
+    """Read symbols written raw, modulo the number of symbols."""
     symbols = source.take(n * header.symbol_bytes).copy().view(f"<u{header.symbol_bytes}")
-    require(bool(np.all(symbols < 1 << header.exponent_bits)), "a raw symbol that no value has")
-    widened: Words = symbols.astype(np.uint64)
-    return widened
+    return symbols.astype(np.uint64) & mask_of(header.exponent_bits)
 
 
 def in_order(values: Bytes, header: Header) -> Bytes:
