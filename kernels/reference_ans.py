@@ -36,6 +36,7 @@ from uzipmpi.typing import Bytes
 
 BLOCK_HEADER = struct.Struct("<IHH")
 CODED, VERBATIM = 0, 1
+ESCAPE = np.uint64(15)
 LANES = 32
 TABLE_TOTAL = 4096
 STATE_END = 1 << 16
@@ -110,43 +111,41 @@ def encode_block(
         return b"", BLOCK_HEADER.pack(len(words) // 2, 0, CODED) + states + words
     symbols, rest = split(values.ravel(), header)
     offsets = symbols - np.uint64(header.base) & mask_of(header.exponent_bits)
-    positions = np.flatnonzero(offsets > 15)
-    offsets[positions] = 0
-    codes = offsets[0::2] | offsets[1::2] << np.uint64(4)
+    digits = np.minimum(offsets, ESCAPE)
+    raw = symbols[digits == ESCAPE]
+    codes = digits[0::2] | digits[1::2] << np.uint64(4)
     states, words = encode_steps(codes.reshape(len(tiles), -1), table)
-    exceptions = positions.astype("<u2").tobytes() + pack_symbols(symbols[positions], header)
     packed_heads = b"".join(pack_planes(r, header) for r in rest.reshape(len(tiles), -1))
-    sizes = BLOCK_HEADER.pack(len(words) // 2, positions.size, CODED)
-    return packed_heads, sizes + states + words + exceptions
+    sizes = BLOCK_HEADER.pack(len(words) // 2, raw.size, CODED)
+    return packed_heads, sizes + states + words + pack_symbols(raw, header)
 
 
 def decode_block(
     n_tiles: int, header: Header, head: Bytes, block: Cursor, table: npt.NDArray[Any]
 ) -> Bytes:
     """Return the values of a block."""
-    n_words, n_exceptions, kind = BLOCK_HEADER.unpack(block.take(BLOCK_HEADER.size).tobytes())
+    n_words, n_raw, kind = BLOCK_HEADER.unpack(block.take(BLOCK_HEADER.size).tobytes())
     require(kind in (CODED, VERBATIM), f"expected a block of kind 0 or 1, found {kind}")
     heads = head.reshape(n_tiles, header.stride)
     if kind == VERBATIM:
-        require(n_words == n_exceptions == 0, "a raw block with words or exceptions")
+        require(n_words == n_raw == 0, "a raw block with words or raw symbols")
         tails = block.take(n_tiles * (TILE * header.itemsize - header.stride))
         return np.concatenate([heads, tails.reshape(n_tiles, -1)], axis=1).ravel()
     states = block.take(4 * LANES).copy().view("<u4").astype(np.uint64)
     words = block.take(2 * n_words).copy().view("<u2").astype(np.uint64)
-    positions = block.take(2 * n_exceptions).copy().view("<u2").astype(np.int64)
-    n = n_tiles * TILE
-    in_block = positions.size == 0 or positions[-1] < n
-    require(in_block and bool(np.all(np.diff(positions) > 0)), "bad positions of exceptions")
-    require(n_exceptions == 0 or not header.byte_mode, "exceptions in byte mode")
+    require(n_raw == 0 or not header.byte_mode, "raw symbols in byte mode")
     steps_per_tile = TILE // LANES // (1 if header.byte_mode else 2)
     steps = decode_steps(states, words, n_tiles * steps_per_tile, table)
     codes = np.concatenate([codes_of(s) for s in steps.reshape(n_tiles, -1, LANES)])
     if header.byte_mode:
         values: Bytes = codes.astype(np.uint8)
     else:
-        offsets = np.stack([codes & np.uint64(15), codes >> np.uint64(4)], axis=1).ravel()
-        symbols = offsets + np.uint64(header.base) & mask_of(header.exponent_bits)
-        symbols[positions] = unpack_symbols(block, n_exceptions, header)
+        digits = np.stack([codes & np.uint64(15), codes >> np.uint64(4)], axis=1).ravel()
+        symbols = digits + np.uint64(header.base) & mask_of(header.exponent_bits)
+        escaped = digits == ESCAPE
+        found = int(np.count_nonzero(escaped))
+        require(found == n_raw, f"{found} escapes in a block of {n_raw} raw symbols")
+        symbols[escaped] = unpack_symbols(block, n_raw, header)
         rest = np.concatenate([unpack_planes(Cursor(h), TILE, header) for h in heads])
         values = join(symbols, rest, header)
     return np.concatenate([in_order(v, header) for v in values.reshape(n_tiles, -1)])

@@ -224,7 +224,7 @@ def check_parameters(header: Header) -> None:
         require(header.menu < len(MENU), f"expected a menu index below 8, found {header.menu}")
         require(sorted(header.order) == list(range(16)), "the order is not a permutation")
     else:
-        require(2 <= header.menu <= 4, f"expected a block log2 2..4, found {header.menu}")
+        require(2 <= header.menu <= 5, f"expected a block log2 2..5, found {header.menu}")
         require(not header.byte_mode or header.base == 0, "a base in byte mode")
 
 

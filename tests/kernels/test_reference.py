@@ -148,7 +148,7 @@ def test_tier_round_trip(dtype: DType, packed: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("menu", [2, 3, 4])
+@pytest.mark.parametrize("menu", [2, 3, 4, 5])
 def test_ans_round_trip(dtype: DType, menu: int) -> None:
     table = np.ones(256, np.uint16)
     table[17] += 4096 - 256
