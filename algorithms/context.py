@@ -1,0 +1,133 @@
+"""What every algorithm is given beside its tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from uzipmpi.algorithms.cuts import step_bytes
+from uzipmpi.config import Config
+from uzipmpi.kernels import codec
+from uzipmpi.kernels.codec import HEADER_BYTES
+from uzipmpi.transports.mpi_host import MpiHost
+from uzipmpi.typing import Bytes, DType, Tensor
+
+__all__ = ["TAGS_PER_CALL", "Context", "Record"]
+
+# Phases and lanes of a call that run side by side have tags of their own.
+TAGS_PER_CALL = 16
+
+# Up to this many ranks chunks have their full size; they never shrink below the second figure.
+FULL_CHUNK_RANKS = 8
+LEAST_CHUNK_BYTES = 64 << 10
+
+# Offsets in the frame header, and a code there (FORMAT.md).
+DTYPE_AT = 5
+CODEC_AT = 6
+RAW = 0
+
+
+@dataclass
+class Record:
+    """What the streams of one call sent.
+
+    Attributes
+    ----------
+    value_bytes, wire_bytes
+        Bytes of the values and of their frames, once for each destination.
+    frames, raw_frames
+        Frames made by this rank, and those of them that hold the values as they are.
+    """
+
+    value_bytes: int = 0
+    wire_bytes: int = 0
+    frames: int = 0
+    raw_frames: int = 0
+
+
+@dataclass(frozen=True)
+class Context:
+    """One call of an operation.
+
+    Parameters
+    ----------
+    transport
+        How bytes reach a peer.
+    config
+        The options in force.
+    tag
+        The first of ``TAGS_PER_CALL`` tags that this call may use.
+    record
+        Counts what is sent.
+    threads
+        Threads of the codec.
+    chunk_bytes
+        Size of all chunks of a tensor but the last; 0: that of ``config``, less for many ranks.
+    """
+
+    transport: MpiHost
+    config: Config
+    tag: int
+    record: Record = field(default_factory=Record)
+    threads: int = 1
+    chunk_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        chunk_bytes = self.chunk_bytes or fair_share(self.config.chunk_bytes, self.size)
+        object.__setattr__(self, "chunk_bytes", step_bytes(chunk_bytes))
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self.transport.rank
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.transport.size
+
+    @property
+    def frame_bytes(self) -> int:
+        """Size of a buffer that holds the frame of any chunk."""
+        return HEADER_BYTES + self.chunk_bytes
+
+    def encode(self, tensor: Tensor, out: Bytes) -> int:
+        """Write the frame of a tensor to the start of ``out`` and return its size in bytes."""
+        nbytes = codec.encode(
+            tensor,
+            out,
+            codec="raw" if tensor.dtype is DType.BYTES else self.config.codec,
+            verify=self.config.verify,
+            threads=self.threads,
+        )
+        self.record.frames += 1
+        self.record.raw_frames += int(out[CODEC_AT]) == RAW
+        return nbytes
+
+    def decode(self, frame: Bytes, tensor: Tensor) -> None:
+        """Write the values of a frame to a tensor of as many bytes.
+
+        Raises
+        ------
+        FormatError
+            If the frame is damaged or holds another tensor than the one expected.
+        """
+        codec.decode(frame, as_sent(frame, tensor), verify=self.config.verify, threads=self.threads)
+
+
+def fair_share(chunk_bytes: int, size: int) -> int:
+    """Return ``chunk_bytes``, less for many ranks: scratch is a few chunks for each of them."""
+    share = chunk_bytes * FULL_CHUNK_RANKS // max(size, FULL_CHUNK_RANKS)
+    return max(share, min(chunk_bytes, LEAST_CHUNK_BYTES))
+
+
+def as_sent(frame: Bytes, tensor: Tensor) -> Tensor:
+    """Return the tensor with the frame's data type where one of the two is mere bytes.
+
+    A rank packs values of a datatype unknown to us and sends bytes; its peers may hold floats.
+    """
+    if frame.size < HEADER_BYTES or (code := int(frame[DTYPE_AT])) == tensor.dtype:
+        return tensor
+    if DType.BYTES not in (code, tensor.dtype) or code not in DType.__members__.values():
+        return tensor
+    sent = DType(code)
+    return Tensor(tensor.memory, sent) if tensor.nbytes % sent.itemsize == 0 else tensor

@@ -1,0 +1,46 @@
+"""Where tensors are cut: into shards, one per rank, and into chunks, one per frame.
+
+Ranks compute the same cuts from what all of them know. Chunks are cut by bytes, at multiples of
+8: one rank may hold as bytes what another holds as floats, and both must find the same chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from uzipmpi.typing import Tensor
+
+__all__ = ["chunks", "even_counts", "shards", "step_bytes"]
+
+LARGEST_ITEM = 8
+# 1024 values, a tile of the frame format, of any type: smaller remainders travel verbatim.
+TILES_BYTES = 1024 * LARGEST_ITEM
+
+
+def step_bytes(chunk_bytes: int) -> int:
+    """Round the size of a chunk down to whole tiles of any data type, or at least whole values."""
+    unit = TILES_BYTES if chunk_bytes >= TILES_BYTES else LARGEST_ITEM
+    return max(chunk_bytes // unit * unit, LARGEST_ITEM)
+
+
+def chunks(tensor: Tensor, chunk_bytes: int) -> list[Tensor]:
+    """Cut a tensor into chunks of ``chunk_bytes``, a multiple of 8; an empty tensor has none."""
+    return [
+        Tensor(tensor.memory[start : start + chunk_bytes], tensor.dtype)
+        for start in range(0, tensor.nbytes, chunk_bytes)
+    ]
+
+
+def even_counts(count: int, n_parts: int) -> list[int]:
+    """Share ``count`` values as evenly as possible; the first parts get the remainder."""
+    share, remainder = divmod(count, n_parts)
+    return [share + (part < remainder) for part in range(n_parts)]
+
+
+def shards(tensor: Tensor, counts: Sequence[int]) -> list[Tensor]:
+    """Cut a tensor into consecutive shards of ``counts`` values."""
+    cut, start = [], 0
+    for count in counts:
+        cut.append(tensor[start : start + count])
+        start += count
+    return cut

@@ -1,0 +1,116 @@
+"""Point to point: a tensor is sent whole, split, or in chunks.
+
+``whole``: one frame; the least overhead. ``split``: one frame, whose fixed part leaves while the
+rest is still being coded. Both need scratch as large as the tensor on either side.
+``chunked``: a stream of frames; scratch of a few chunks, and decoding overlaps as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from uzipmpi.algorithms.channel import Inbox
+from uzipmpi.algorithms.context import Context
+from uzipmpi.algorithms.cuts import LARGEST_ITEM
+from uzipmpi.algorithms.split import SplitInbox, SplitOutbox, split_incoming, split_outgoing
+from uzipmpi.algorithms.stream import Stream
+from uzipmpi.algorithms.stream import incoming as frames_incoming
+from uzipmpi.algorithms.stream import outgoing as frames_outgoing
+from uzipmpi.errors import ConfigError, FormatError
+from uzipmpi.typing import Tensor
+
+__all__ = ["ALGORITHMS", "Parts", "discard", "incoming", "outgoing"]
+
+ALGORITHMS = ("whole", "split", "chunked")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the receiver must know about how a tensor was cut.
+
+    Parameters
+    ----------
+    algorithm
+        One of ``ALGORITHMS``.
+    chunk_bytes
+        Bytes of values in a frame (``whole``, ``chunked``), or of a slice of the frame (``split``).
+    fixed_stop
+        Where the fixed part of the frame ends (``split``), else 0.
+
+    Raises
+    ------
+    FormatError
+        If the numbers make no sense.
+    """
+
+    algorithm: str
+    chunk_bytes: int
+    fixed_stop: int = 0
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            raise FormatError(f"expected one of {', '.join(ALGORITHMS)}, found {self.algorithm!r}")
+        if self.chunk_bytes < LARGEST_ITEM or self.chunk_bytes % LARGEST_ITEM:
+            raise FormatError(f"expected chunks of a multiple of 8 bytes, found {self.chunk_bytes}")
+        if (self.algorithm == "split") != (self.fixed_stop > 0) or self.fixed_stop < 0:
+            raise FormatError(f"{self.algorithm}: unexpected fixed part of {self.fixed_stop} bytes")
+
+
+def outgoing(
+    context: Context, tensor: Tensor, dest: int, tag: int, algorithm: str
+) -> tuple[Parts, Stream]:
+    """Return how the tensor is cut, which the receiver must be told, and the stream that sends it.
+
+    Raises
+    ------
+    ConfigError
+        If the algorithm is unknown.
+    """
+    if algorithm == "split":
+        slices = SplitOutbox(context, tensor, dest, tag)
+        parts = Parts(algorithm, context.chunk_bytes, slices.fixed_stop)
+        return parts, split_outgoing(slices)
+    if algorithm == "whole":
+        parts = Parts(algorithm, whole_bytes(tensor.nbytes))
+    elif algorithm == "chunked":
+        parts = Parts(algorithm, context.chunk_bytes)
+    else:
+        known = ", ".join(ALGORITHMS)
+        raise ConfigError(f"p2p: expected one of {known}, found {algorithm!r}")
+    return parts, frames_outgoing(cut_as(context, parts), tensor, [dest], tag)
+
+
+def incoming(context: Context, tensor: Tensor, source: int, tag: int, parts: Parts) -> Stream:
+    """Return the stream that receives a tensor cut as ``parts`` says.
+
+    Raises
+    ------
+    FormatError
+        If a tensor of this size cannot have been cut so.
+    """
+    cut = cut_as(context, parts)
+    if parts.algorithm == "split":
+        inbox = SplitInbox(cut, tensor.nbytes, source, tag, parts.fixed_stop)
+        return split_incoming(inbox, tensor)
+    return frames_incoming(cut, tensor, source, tag)
+
+
+def discard(context: Context, nbytes: int, source: int, tag: int, parts: Parts) -> Stream:
+    """Return the stream that receives a tensor and drops it, so that its sender can end."""
+    cut = cut_as(context, parts)
+    if parts.algorithm == "split":
+        slices = SplitInbox(cut, nbytes, source, tag, parts.fixed_stop)
+        return Stream(slices.drain())
+    inbox = Inbox(cut, source, tag, -(-nbytes // cut.chunk_bytes))
+    return Stream(inbox.drain())
+
+
+def cut_as(context: Context, parts: Parts) -> Context:
+    """Return the context with the sender's chunk size."""
+    return dataclasses.replace(context, chunk_bytes=parts.chunk_bytes)
+
+
+def whole_bytes(nbytes: int) -> int:
+    """Return the chunk size that makes one chunk of a tensor."""
+    return max(-(-nbytes // LARGEST_ITEM) * LARGEST_ITEM, LARGEST_ITEM)

@@ -1,0 +1,65 @@
+"""Host memory over MPI: nonblocking sends and receives of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mpi4py import MPI
+
+from uzipmpi.transports.transfer import Transfer
+from uzipmpi.typing import Bytes
+
+__all__ = ["MpiHost"]
+
+# Open MPI 5 refuses larger counts, even of bytes. One element of a contiguous type has no limit.
+MAX_COUNT = 2**31 - 1
+
+
+class MpiHost:
+    """Sends bytes between the ranks of a communicator.
+
+    Parameters
+    ----------
+    comm
+        A communicator that nobody else sends on: a private duplicate.
+
+    Attributes
+    ----------
+    rank, size
+        This rank, and how many there are.
+    bytes_sent, messages_sent
+        What this rank has sent or begun to send.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self.comm = comm
+        self.rank = comm.Get_rank()
+        self.size = comm.Get_size()
+        self.bytes_sent = 0
+        self.messages_sent = 0
+
+    def isend(self, memory: Bytes, dest: int, tag: int) -> Transfer:
+        """Start sending ``memory``, which must not change until the transfer is complete."""
+        self.bytes_sent += memory.size
+        self.messages_sent += 1
+        with counted(memory) as (count, datatype):
+            return Transfer(self.comm.Isend([memory, count, datatype], dest, tag), memory)
+
+    def irecv(self, memory: Bytes, source: int, tag: int) -> Transfer:
+        """Start receiving at most ``memory.size`` bytes; a larger message fails the transfer."""
+        with counted(memory) as (count, datatype):
+            return Transfer(self.comm.Irecv([memory, count, datatype], source, tag), memory)
+
+
+@contextmanager
+def counted(memory: Bytes) -> Iterator[tuple[int, MPI.Datatype]]:
+    """Yield a count that every MPI accepts and the datatype that it counts."""
+    if memory.size <= MAX_COUNT:
+        yield memory.size, MPI.BYTE
+        return
+    block = MPI.BYTE.Create_contiguous(memory.size).Commit()
+    try:
+        yield 1, block
+    finally:
+        block.Free()  # MPI keeps it for the transfers that were started with it

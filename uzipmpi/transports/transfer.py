@@ -1,0 +1,98 @@
+"""A nonblocking send or receive whose size can be asked for after it is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpi4py import MPI
+
+from uzipmpi.typing import Bytes
+
+__all__ = ["Transfer", "wait_any"]
+
+
+class Transfer(MPI.Request):
+    """A request that keeps its buffer and remembers what it received.
+
+    MPI reports the size of a message once, to whoever completes its request. :func:`wait_any`
+    passes it on, so a transfer may be completed by another than its owner.
+
+    Parameters
+    ----------
+    request
+        The request to wrap.
+    memory
+        The buffer that it sends or fills.
+    """
+
+    def __new__(cls, request: MPI.Request, memory: Bytes | None = None) -> Transfer:
+        return super().__new__(cls, request)
+
+    def __init__(self, request: MPI.Request, memory: Bytes | None = None) -> None:
+        self.memory = memory
+        self._complete = False
+        self._nbytes = 0
+        self._error: MPI.Exception | None = None
+
+    def finished(self) -> bool:
+        """Return whether the transfer is complete; never blocks.
+
+        Raises
+        ------
+        mpi4py.MPI.Exception
+            Once, if the transfer failed, as by a message larger than its buffer. It is complete.
+        """
+        if not self._complete:
+            status = MPI.Status()
+            try:
+                if not self.Test(status):
+                    return False
+            except MPI.Exception as error:
+                self.fail(error)
+            else:
+                self.complete(status)
+        if self._error is not None:
+            failure, self._error = self._error, None
+            raise failure
+        return True
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes received; 0 for a send, for a receive that failed, and before it is complete."""
+        return self._nbytes
+
+    def complete(self, status: MPI.Status) -> None:
+        """Note that MPI completed the request with this status."""
+        self._complete = True
+        # Of a receive into one large derived type only the elements count. A send has no count.
+        elements = status.Get_elements(MPI.BYTE) if status.source >= 0 else 0
+        self._nbytes = max(elements, 0)
+
+    def fail(self, error: MPI.Exception) -> None:
+        """Note that MPI completed the request with an error, which :meth:`finished` will raise."""
+        self._complete = True
+        self._error = error
+
+
+def wait_any(requests: Sequence[MPI.Request]) -> None:
+    """Block until one of some requests is complete.
+
+    A failed :class:`Transfer` is complete too: its owner meets the error in
+    :meth:`Transfer.finished`. Requests that are already null are passed over; if all are, the
+    function returns at once.
+    """
+    status = MPI.Status()
+    active = [request for request in requests if request != MPI.REQUEST_NULL]
+    try:
+        index = MPI.Request.Waitany(active, status)
+    except MPI.Exception as error:
+        # MPI does not tell which one failed, but completed requests are null.
+        failed = [request for request in active if request == MPI.REQUEST_NULL]
+        transfers = [request for request in failed if isinstance(request, Transfer)]
+        if not failed or len(transfers) < len(failed):
+            raise
+        for transfer in transfers:
+            transfer.fail(error)
+        return
+    if index != MPI.UNDEFINED and isinstance(done := active[index], Transfer):
+        done.complete(status)
