@@ -2,11 +2,14 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <deque>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "codec.hpp"
+#include "reduce.hpp"
 #include "simd.hpp"
 
 namespace py = pybind11;
@@ -139,6 +142,53 @@ class StepEncoder {
   std::unique_ptr<uzip::Encoder> encoder_;
 };
 
+void check_count(const Bytes& values, size_t itemsize, uint64_t count) {
+  if (values.size() != count * itemsize) {
+    throw py::value_error("expected " + std::to_string(count * itemsize) + " bytes for " +
+                          std::to_string(count) + " values, found " +
+                          std::to_string(values.size()));
+  }
+}
+
+void fold(int op, int dtype_code, const std::vector<py::object>& inputs, const py::object& out,
+          int divisor) {
+  if (op < 0 || op >= uzip::kReduceOps) {
+    throw py::value_error("expected an operator code of 0..3, found " + std::to_string(op));
+  }
+  const uzip::DType dtype = parse_dtype(dtype_code);
+  const Bytes result(out, true);
+  const uint64_t count = count_of(result, dtype);
+  std::deque<Bytes> sources;  // a Bytes cannot move
+  std::vector<const void*> values;
+  for (const py::object& input : inputs) {
+    check_count(sources.emplace_back(input, false), uzip::float_format(dtype).itemsize, count);
+    values.push_back(sources.back().data());
+  }
+  const py::gil_scoped_release release;
+  uzip::fold(static_cast<uzip::ReduceOp>(op), dtype, values.data(), values.size(), result.data(),
+             count, divisor);
+}
+
+void widen(int dtype_code, const py::object& values, const py::object& out) {
+  const uzip::DType dtype = parse_dtype(dtype_code);
+  const Bytes source(values, false);
+  const Bytes wide(out, true);
+  const uint64_t count = count_of(source, dtype);
+  check_count(wide, sizeof(float), count);
+  const py::gil_scoped_release release;
+  uzip::widen(dtype, source.data(), reinterpret_cast<float*>(wide.data()), count);
+}
+
+void narrow(int dtype_code, const py::object& values, const py::object& out) {
+  const uzip::DType dtype = parse_dtype(dtype_code);
+  const Bytes wide(values, false);
+  const Bytes result(out, true);
+  const uint64_t count = count_of(result, dtype);
+  check_count(wide, sizeof(float), count);
+  const py::gil_scoped_release release;
+  uzip::narrow(dtype, reinterpret_cast<const float*>(wide.data()), result.data(), count);
+}
+
 void translate(std::exception_ptr failure) {
   try {
     if (failure) std::rethrow_exception(failure);
@@ -156,6 +206,9 @@ PYBIND11_MODULE(_codec, m) {
   m.def("decode", &decode);
   m.def("predict", &predict);
   m.def("header", &header);
+  m.def("fold", &fold);
+  m.def("widen", &widen);
+  m.def("narrow", &narrow);
   m.def("simd_path", [] { return std::string(uzip::simd_name(uzip::simd_path())); });
   m.def("simd_paths", &uzip::simd_paths);
   m.def("force_simd", &uzip::force_simd);
