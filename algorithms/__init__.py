@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from uzipmpi.algorithms import (  # noqa: F401
     allgather_direct,
+    allgather_ring,
+    allreduce_one_shot,
+    allreduce_ring,
     allreduce_two_shot,
     alltoall_pairwise,
     bcast_binomial,
     bcast_scatter_allgather,
     gather_linear,
     reduce_scatter_direct,
+    reduce_scatter_ring,
     reduce_two_shot,
     scatter_linear,
 )

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from uzipmpi.algorithms.channel import Inbox, Outbox, Waits
+from uzipmpi.algorithms.channel import Outbox, Waits
 from uzipmpi.algorithms.context import Context
+from uzipmpi.algorithms.contributions import Contributions
 from uzipmpi.algorithms.cuts import chunks
 from uzipmpi.algorithms.peers import others
-from uzipmpi.algorithms.scratch import scratch
 from uzipmpi.algorithms.stream import Stream, outgoing
 from uzipmpi.typing import Tensor
 
@@ -61,27 +61,20 @@ def fold(
 ) -> Stream:
     """Fold the contributions of all ranks chunk by chunk, and send each chunk to ``dests``."""
     pieces = chunks(contribution, context.chunk_bytes)
-    results = chunks(own, context.chunk_bytes) if own else [None] * len(pieces)
-    inboxes = {
-        peer: Inbox(context, peer, context.tag, len(pieces)) for peer in reversed(others(context))
-    }
+    results = [None] * len(pieces) if own is None else chunks(own, context.chunk_bytes)
+    contributions = Contributions(context, len(pieces))
     outbox = Outbox(context, dests, context.tag + 1, len(pieces))
 
     def steps() -> Waits:
-        buffers = {peer: scratch.take(context.chunk_bytes) for peer in inboxes}
         for piece, result in zip(pieces, results, strict=True):
-            inputs = {context.rank: piece}
-            for peer, inbox in inboxes.items():
-                inputs[peer] = Tensor(buffers[peer][: piece.nbytes], piece.dtype)
-                yield from inbox.receive(inputs[peer])
+            inputs = yield from contributions.take(piece)
             # Not wanted here, the result takes the place of a peer's contribution.
-            folded = result or inputs[dests[0]]
-            op.fold([inputs[rank] for rank in range(context.size)], folded)
+            folded = inputs[dests[0]] if result is None else result
+            op.fold(inputs, folded)
             if dests:
                 yield from outbox.encode(folded)
             yield None
-        for buffer in buffers.values():
-            scratch.give(buffer)
+        contributions.close()
         yield from outbox.flush()
 
-    return Stream(steps(), *inboxes.values(), outbox)
+    return Stream(steps(), *contributions.inboxes.values(), outbox)

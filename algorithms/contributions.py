@@ -1,0 +1,55 @@
+"""What all ranks contribute to one tensor, brought together chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from uzipmpi.algorithms.channel import Inbox
+from uzipmpi.algorithms.context import Context
+from uzipmpi.algorithms.peers import others
+from uzipmpi.algorithms.scratch import scratch
+from uzipmpi.transports.transfer import Transfer
+from uzipmpi.typing import Tensor
+
+__all__ = ["Contributions"]
+
+
+class Contributions:
+    """Frames from all other ranks, tag ``context.tag``, decoded to scratch.
+
+    Parameters
+    ----------
+    context
+        The call.
+    n_chunks
+        Chunks of the tensor; each peer sends as many frames.
+
+    Attributes
+    ----------
+    inboxes
+        Where the frames arrive, by rank.
+    """
+
+    def __init__(self, context: Context, n_chunks: int) -> None:
+        self._context = context
+        # Reversed: the rank for which we are the first destination is the first to be heard.
+        self.inboxes = {
+            peer: Inbox(context, peer, context.tag, n_chunks) for peer in reversed(others(context))
+        }
+        self._buffers = {peer: scratch.take(context.chunk_bytes) for peer in self.inboxes}
+
+    def take(self, own: Tensor) -> Generator[Transfer | None, None, list[Tensor]]:
+        """Wait for the next chunk of every peer; return all in rank order, ``own`` among them.
+
+        They stay valid until the next call.
+        """
+        values = {self._context.rank: own}
+        for peer, inbox in self.inboxes.items():
+            values[peer] = Tensor(self._buffers[peer][: own.nbytes], own.dtype)
+            yield from inbox.receive(values[peer])
+        return [values[rank] for rank in range(self._context.size)]
+
+    def close(self) -> None:
+        """Give the scratch back."""
+        for buffer in self._buffers.values():
+            scratch.give(buffer)
