@@ -64,7 +64,7 @@ class Encoder {
   DType dtype_;
   uint8_t* out_;
   EncodeOptions options_;
-  std::unique_ptr<class TierEncoder> tier_;  // none: a raw frame
+  std::unique_ptr<class FrameEncoder> coded_;  // none: a raw frame
   uint64_t fixed_stop_;
   uint64_t values_done_ = 0;  // raw only
   bool fell_back_ = false;

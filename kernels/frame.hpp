@@ -23,6 +23,9 @@ struct TierSections {
   uint64_t tile_entry(uint64_t tile) const { return directory + 4 * groups + 2 * tile; }
 };
 
+// Offsets of groups are 32 bits, in units of 16 bytes.
+constexpr uint64_t kMaxBodyBytes = (uint64_t{1} << 32) * kAlignment;
+
 Header make_header(uint64_t count, DType dtype, Codec codec);
 
 // Sets frame_bytes and the checksum, and stores the header. Everything else must have been written.
@@ -30,24 +33,39 @@ void finish_frame(Header header, size_t frame_bytes, bool checksum, uint8_t* fra
 
 size_t encode_raw(const uint8_t* values, uint64_t count, DType dtype, bool checksum, uint8_t* out);
 
-// Codes a tensor as a tier frame, group after group: the frame can be sent in parts while it grows.
-class TierEncoder {
+// Codes a tensor as a frame, group after group: the frame can be sent in parts while it grows.
+class FrameEncoder {
+ public:
+  virtual ~FrameEncoder() = default;
+
+  // Bytes of the frame before its directory.
+  virtual uint64_t fixed_stop() const = 0;
+
+  // Up to which byte, from the end of the header on, the fixed part is final.
+  virtual uint64_t final_stop() const = 0;
+
+  // Codes up to n more groups of kGroupTiles tiles, and as many more as share a block with them. False: the frame would not be
+  // smaller than a raw one.
+  virtual bool advance(uint64_t n_groups) = 0;
+
+  // Codes all groups with several threads; the bytes are those of advance(). False as there.
+  virtual bool code_all(int threads) = 0;
+
+  // Writes the directory's end and the header, once all groups are coded. Returns the bytes of the frame.
+  virtual size_t finish(bool checksum) const = 0;
+};
+
+class TierEncoder : public FrameEncoder {
  public:
   // `out` has bound(count, dtype) bytes. Nothing is written yet.
   TierEncoder(const uint8_t* values, uint64_t count, DType dtype, const TierChoice& choice,
               uint8_t* out);
 
-  const TierSections& sections() const { return sections_; }
-  uint64_t groups_done() const { return groups_done_; }
-
-  // Codes up to n more groups. False: the frame would not be smaller than a raw one.
-  bool advance(uint64_t n_groups);
-
-  // Codes all groups with several threads; the bytes are those of advance(). False as there.
-  bool code_all(int threads);
-
-  // Writes directory's end and header, once all groups are coded. Returns the bytes of the frame.
-  size_t finish(bool checksum) const;
+  uint64_t fixed_stop() const override { return sections_.directory; }
+  uint64_t final_stop() const override;
+  bool advance(uint64_t n_groups) override;
+  bool code_all(int threads) override;
+  size_t finish(bool checksum) const override;
 
  private:
   // Codes groups first .. last - 1 with tails from `begin` on. Returns their end, or nullptr if that passes `end`.
@@ -68,9 +86,9 @@ class TierEncoder {
   uint64_t groups_done_ = 0;
 };
 
-// Parameters of a tier frame; empty where a raw frame is asked for or expected to be as good.
-std::optional<TierChoice> plan_tier(const uint8_t* values, uint64_t count, DType dtype,
-                                    const EncodeOptions& options);
+// Chooses codec and parameters; null where a raw frame is asked for or expected to be as good.
+std::unique_ptr<FrameEncoder> plan_frame(const uint8_t* values, uint64_t count, DType dtype,
+                                         const EncodeOptions& options, uint8_t* out);
 
 void decode_tier(const Header& header, const uint8_t* frame, uint8_t* values, int threads);
 

@@ -1,4 +1,5 @@
 // Tensors from frames. Nothing that a frame says is believed before it is compared with what is there.
+#include "ans_frame.hpp"
 #include "checksum.hpp"
 #include "frame.hpp"
 #include "parallel.hpp"
@@ -41,7 +42,8 @@ void check_parameters(const Header& header, const FloatFormat& format, Codec cod
     require(header.menu < kMenus, "a menu below 8", header.menu);
     check_order(header);
   } else {
-    require(header.menu >= 2 && header.menu <= 4, "blocks of 4, 8 or 16 tiles", header.menu);
+    require(header.menu >= 2 && header.menu <= 5, "blocks of 4, 8, 16 or 32 tiles", header.menu);
+    require(format.itemsize > 1 || header.base == 0, "no window in byte mode", header.base);
     require(all_zero(header.order, sizeof header.order), "no order in an ans frame");
   }
 }
@@ -179,7 +181,7 @@ void decode(const uint8_t* frame, size_t frame_bytes, DType dtype, uint64_t coun
     case Codec::kTier:
       return decode_tier(header, frame, values, options.threads);
     case Codec::kAns:
-      throw FormatError("this build cannot decode codec ans");
+      return decode_ans(header, frame, values, options.threads);
   }
 }
 

@@ -1,13 +1,13 @@
 // Frames from tensors.
+#include "ans_frame.hpp"
 #include "checksum.hpp"
 #include "frame.hpp"
 #include "parallel.hpp"
+#include "tails.hpp"
 
 namespace uzip {
 namespace {
 
-// Offsets of groups are 32 bits, in units of 16 bytes.
-constexpr uint64_t kMaxBodyBytes = (uint64_t{1} << 32) * kAlignment;
 constexpr uint64_t kMinGroupsPerThread = 16;  // 256 KiB of 2-byte values, against tens of microseconds to start
 
 void zero_padding(uint8_t* out, uint64_t begin, uint64_t end) {
@@ -104,7 +104,7 @@ uint8_t* TierEncoder::code_groups(uint64_t first, uint64_t last, uint8_t* begin,
 }
 
 bool TierEncoder::advance(uint64_t n_groups) {
-  const uint64_t last = std::min(sections_.groups, groups_done_ + n_groups);
+  const uint64_t last = groups_done_ + std::min(n_groups, sections_.groups - groups_done_);
   if (tail_ == nullptr || tail_ > limit_) return false;
   tail_ = code_groups(groups_done_, last, tail_, limit_);
   groups_done_ = last;
@@ -121,38 +121,23 @@ void TierEncoder::copy_remainder() const {
   zero_padding(out_, sections_.remainder + sections_.remainder_bytes, sections_.directory);
 }
 
-// Each thread has an equal share of the room for tails; where one does not suffice, one thread codes all, so that the
-// frame does not depend on their number.
 bool TierEncoder::code_all(int threads) {
+  if (tail_ > limit_) return false;
   const int parts = parts_of(sections_.groups, threads, kMinGroupsPerThread);
-  if (parts == 1 || tail_ > limit_) return advance(sections_.groups);
-  const uint64_t room = static_cast<uint64_t>(limit_ - tail_) / static_cast<uint64_t>(parts) /
-                        kAlignment * kAlignment;
-  std::vector<uint8_t*> ends(static_cast<size_t>(parts));
-  for_each_part(sections_.groups, parts, [&](int part, uint64_t first, uint64_t last) {
-    uint8_t* begin = tail_ + static_cast<uint64_t>(part) * room;
-    ends[static_cast<size_t>(part)] = code_groups(first, last, begin, begin + room);
-  });
-  for (const uint8_t* end : ends) {
-    if (end == nullptr) return advance(sections_.groups);
-  }
-  uint8_t* joined = ends[0];
-  for (int part = 1; part < parts; ++part) {
-    uint8_t* begin = tail_ + static_cast<uint64_t>(part) * room;
-    const auto moved = static_cast<uint32_t>((begin - joined) / kAlignment);
-    const size_t bytes = static_cast<size_t>(ends[static_cast<size_t>(part)] - begin);
-    std::memmove(joined, begin, bytes);
-    joined += bytes;
-    const uint64_t last = part_begin(sections_.groups, parts, part + 1);
-    for (uint64_t group = part_begin(sections_.groups, parts, part); group < last; ++group) {
-      uint8_t* entry = out_ + sections_.group_entry(group);
-      store(entry, load<uint32_t>(entry) - moved);
-    }
-  }
-  tail_ = joined;
+  tail_ = code_tails(
+      sections_.groups, parts, tail_, limit_,
+      [&](uint64_t first, uint64_t last, uint8_t* begin, uint8_t* end) {
+        return code_groups(first, last, begin, end);
+      },
+      [&](uint64_t group) { return out_ + sections_.group_entry(group); });
   groups_done_ = sections_.groups;
   copy_remainder();
-  return true;
+  return tail_ != nullptr;
+}
+
+uint64_t TierEncoder::final_stop() const {
+  if (groups_done_ == sections_.groups) return sections_.directory;
+  return sections_.heads() + groups_done_ * kGroupTiles * sections_.stride;
 }
 
 size_t TierEncoder::finish(bool checksum) const {
@@ -171,24 +156,49 @@ size_t TierEncoder::finish(bool checksum) const {
   return frame_bytes;
 }
 
-double predict(const uint8_t* values, uint64_t count, DType dtype) {
-  if (dtype == DType::kBytes || count < kTileValues) return 1;
-  return std::min(1.0, choose_tier(values, count, dtype).ratio);
+namespace {
+
+bool is_codable(uint64_t count, DType dtype) {
+  return dtype != DType::kBytes && count >= kTileValues;
 }
 
-std::optional<TierChoice> plan_tier(const uint8_t* values, uint64_t count, DType dtype,
-                                    const EncodeOptions& options) {
-  if (dtype == DType::kBytes || count < kTileValues || options.codec == Codec::kRaw) return {};
-  const TierChoice choice = choose_tier(values, count, dtype);
-  if (!options.codec && choice.ratio > kWorthRatio) return {};
-  return choice;
+// An 8-bit value's exponent and rest depend on each other: coded whole it is 1 to 3% smaller than with tier.
+bool wants_ans(DType dtype, const EncodeOptions& options) {
+  if (options.codec) return options.codec == Codec::kAns;
+  return float_format(dtype).itemsize == 1;
+}
+
+}  // namespace
+
+double predict(const uint8_t* values, uint64_t count, DType dtype) {
+  if (!is_codable(count, dtype)) return 1;
+  const TierChoice tier = choose_tier(values, count, dtype);
+  const double ratio = std::min(1.0, tier.ratio);
+  if (!wants_ans(dtype, EncodeOptions{})) return ratio;
+  return std::min(ratio, choose_ans(values, count, dtype, tier).ratio);
+}
+
+std::unique_ptr<FrameEncoder> plan_frame(const uint8_t* values, uint64_t count, DType dtype,
+                                         const EncodeOptions& options, uint8_t* out) {
+  if (!is_codable(count, dtype) || options.codec == Codec::kRaw) return nullptr;
+  const TierChoice tier = choose_tier(values, count, dtype);
+  const auto worth = [&](double ratio) { return options.codec || ratio <= kWorthRatio; };
+  if (wants_ans(dtype, options)) {
+    const AnsChoice ans = choose_ans(values, count, dtype, tier);
+    // Zeros and constants are cheaper in tier's packed layout, whichever codec was asked for.
+    if (ans.ratio < tier.ratio && worth(ans.ratio)) {
+      return std::make_unique<AnsEncoder>(values, count, dtype, ans, out);
+    }
+  }
+  if (!worth(tier.ratio)) return nullptr;
+  return std::make_unique<TierEncoder>(values, count, dtype, tier, out);
 }
 
 size_t encode(const uint8_t* values, uint64_t count, DType dtype, uint8_t* out,
               const EncodeOptions& options) {
-  if (const auto choice = plan_tier(values, count, dtype, options)) {
-    TierEncoder encoder(values, count, dtype, *choice, out);
-    if (encoder.code_all(options.threads)) return encoder.finish(options.checksum);
+  const auto encoder = plan_frame(values, count, dtype, options, out);
+  if (encoder != nullptr && encoder->code_all(options.threads)) {
+    return encoder->finish(options.checksum);
   }
   return encode_raw(values, count, dtype, options.checksum, out);
 }

@@ -7,24 +7,18 @@ Encoder::Encoder(const uint8_t* values, uint64_t count, DType dtype, uint8_t* ou
                  const EncodeOptions& options)
     : values_(values), count_(count), dtype_(dtype), out_(out), options_(options) {
   fixed_stop_ = bound(count, dtype);
-  if (const auto choice = plan_tier(values, count, dtype, options)) {
-    tier_ = std::make_unique<TierEncoder>(values, count, dtype, *choice, out);
-    fixed_stop_ = tier_->sections().directory;
-  }
+  coded_ = plan_frame(values, count, dtype, options, out);
+  if (coded_ != nullptr) fixed_stop_ = coded_->fixed_stop();
 }
 
 Encoder::~Encoder() = default;
 
 uint64_t Encoder::advance(uint64_t n_groups) {
   if (fell_back_) return kHeaderBytes;
-  if (tier_ == nullptr) return advance_raw(n_groups);
-  if (!tier_->advance(n_groups)) {
-    fell_back_ = true;
-    return kHeaderBytes;
-  }
-  const TierSections& sections = tier_->sections();
-  if (tier_->groups_done() == sections.groups) return fixed_stop_;
-  return sections.heads() + tier_->groups_done() * kGroupTiles * sections.stride;
+  if (coded_ == nullptr) return advance_raw(n_groups);
+  if (coded_->advance(n_groups)) return coded_->final_stop();
+  fell_back_ = true;
+  return kHeaderBytes;
 }
 
 uint64_t Encoder::advance_raw(uint64_t n_groups) {
@@ -41,7 +35,7 @@ uint64_t Encoder::advance_raw(uint64_t n_groups) {
 size_t Encoder::finish() {
   advance(UINT64_MAX);
   if (fell_back_) return encode_raw(values_, count_, dtype_, options_.checksum, out_);
-  if (tier_ != nullptr) return tier_->finish(options_.checksum);
+  if (coded_ != nullptr) return coded_->finish(options_.checksum);
   const size_t frame_bytes = bound(count_, dtype_);
   finish_frame(make_header(count_, dtype_, Codec::kRaw), frame_bytes, options_.checksum, out_);
   return frame_bytes;
