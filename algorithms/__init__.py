@@ -12,6 +12,7 @@ from uzipmpi.algorithms import (  # noqa: F401
     bcast_binomial,
     bcast_scatter_allgather,
     gather_linear,
+    gathered,
     reduce_scatter_direct,
     reduce_scatter_ring,
     reduce_two_shot,

@@ -2,6 +2,73 @@
 
 from __future__ import annotations
 
-from uzipmpi._version import __version__
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["__version__"]
+from uzipmpi._version import __version__
+from uzipmpi.config import Config, rc
+from uzipmpi.errors import ConfigError, Error, FormatError, MismatchError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from uzipmpi.algorithms.operators import AVG, Op
+    from uzipmpi.comm import Comm
+    from uzipmpi.frames import compress, compress_bound, decompress, frame_info
+    from uzipmpi.stats import Stats
+
+    BFLOAT16: MPI.Datatype
+    FLOAT8_E4M3FN: MPI.Datatype
+    FLOAT8_E5M2: MPI.Datatype
+
+__all__ = [
+    "AVG",
+    "BFLOAT16",
+    "FLOAT8_E4M3FN",
+    "FLOAT8_E5M2",
+    "Comm",
+    "Config",
+    "ConfigError",
+    "Error",
+    "FormatError",
+    "MismatchError",
+    "Op",
+    "Stats",
+    "__version__",
+    "compress",
+    "compress_bound",
+    "decompress",
+    "frame_info",
+    "rc",
+]
+
+# Imported at first use: importing mpi4py's MPI initialises MPI, which the codec alone does not need.
+_HOMES = {
+    "AVG": "uzipmpi.algorithms.operators",
+    "Comm": "uzipmpi.comm",
+    "Op": "uzipmpi.algorithms.operators",
+    "Stats": "uzipmpi.stats",
+    "compress": "uzipmpi.frames",
+    "compress_bound": "uzipmpi.frames",
+    "decompress": "uzipmpi.frames",
+    "frame_info": "uzipmpi.frames",
+}
+_DATATYPES = ("BFLOAT16", "FLOAT8_E4M3FN", "FLOAT8_E5M2")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _DATATYPES:
+        from uzipmpi import buffers
+        from uzipmpi.typing import DType
+
+        value = buffers.datatype(DType[name])
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

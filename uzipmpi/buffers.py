@@ -1,0 +1,388 @@
+"""Buffer specifications, as mpi4py has them, to tensors.
+
+What is not understood here gives ``None``: the caller hands the specification to mpi4py, which
+either knows it (a derived datatype) or raises its own error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import operator
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from uzipmpi.typing import Bytes, DType, Tensor
+
+__all__ = [
+    "INT_MAX",
+    "block",
+    "blocks",
+    "datatype",
+    "is_derived",
+    "is_in_place",
+    "on_device",
+    "pieces",
+    "plain",
+    "plain_tensor",
+    "same_memory",
+]
+
+INT_MAX = 2**31 - 1
+# cuda.h: CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_MEMORYTYPE_DEVICE
+CU_MEMORY_TYPE, CU_DEVICE = 2, 2
+# The types that mpi4py does not know by name.
+EXTRA = {DType.BFLOAT16, DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2}
+
+
+class Element(NamedTuple):
+    """What one entry of a buffer is; ``size`` is its extent in bytes."""
+
+    dtype: DType
+    size: int
+
+
+class Parts(NamedTuple):
+    """The items of a specification; ``None`` is not given."""
+
+    buffer: Any
+    counts: Any
+    displs: Any
+    type: Any
+
+
+def block(spec: Any, *, writable: bool = False, n_blocks: int = 1) -> Tensor | None:
+    """Return the memory that a block specification names, without a copy.
+
+    Parameters
+    ----------
+    spec
+        ``buf``, ``[buf, count]``, ``[buf, (count, displ)]``, ``[buf, TYPE]``,
+        ``[buf, count, TYPE]``, ``[buf, (count, displ), TYPE]`` or ``[buf, count, displ, TYPE]``.
+    writable
+        The buffer receives.
+    n_blocks
+        How often the count applies, one block after the other; an inferred count is that of all.
+
+    Raises
+    ------
+    ValueError
+        If the buffer is smaller than the count says.
+    """
+    parts = _split(spec, (list, tuple))
+    entries = parts and _entries(parts, writable)
+    if not parts or not entries:
+        return None
+    memory, element = entries
+    displ = 0 if parts.displs is None else operator.index(parts.displs)
+    if parts.counts is None:
+        available = memory.size - displ * element.size
+        if available % (element.size * n_blocks):
+            return None
+        count = available // element.size
+    else:
+        count = operator.index(parts.counts) * n_blocks
+    return None if count < 0 or displ < 0 else _cut(memory, element, count, displ)
+
+
+def blocks(spec: Any, n: int, *, writable: bool = False) -> list[Tensor] | None:
+    """Return the ``n`` pieces of memory that a vector specification names, one for each rank.
+
+    Parameters
+    ----------
+    spec
+        ``buf``, ``[buf, counts]``, ``[buf, (counts, displs)]``, ``[buf, TYPE]``,
+        ``[buf, counts, TYPE]``, ``[buf, (counts, displs), TYPE]`` or ``[buf, counts, displs, TYPE]``.
+    n
+        Number of ranks.
+    writable
+        The buffer receives.
+
+    Raises
+    ------
+    ValueError
+        If the buffer is smaller than counts and displacements say.
+    """
+    parts = _split(spec, tuple)
+    entries = parts and _entries(parts, writable)
+    if not parts or not entries:
+        return None
+    memory, element = entries
+    counts = _counts(parts.counts, memory.size // element.size, n)
+    displs = _displacements(parts.displs, counts)
+    if len(counts) != n or len(displs) != n:
+        return None
+    return [_cut(memory, element, *place) for place in zip(counts, displs, strict=True)]
+
+
+def plain(spec: Any) -> Any:
+    """Return the specification in words that mpi4py knows: bf16 and fp8 get a datatype of ours."""
+    is_list = isinstance(spec, (list, tuple))
+    if not is_list and type(spec) is np.ndarray and spec.dtype.isbuiltin == 1:
+        return spec
+    items = list(spec) if is_list and len(spec) else [spec]
+    buffer = items[0]
+    kind = _kind(buffer)
+    if kind in EXTRA and isinstance(buffer, np.ndarray) and (view := _flat(buffer)) is not None:
+        items[0] = view
+    if len(items) > 1 and isinstance(items[-1], (str, np.dtype)):
+        element = _element(items[-1])
+        if element and (element.dtype in EXTRA or isinstance(items[-1], np.dtype)):
+            items[-1] = datatype(element.dtype, items[-1])
+    elif kind in EXTRA and (len(items) == 1 or not isinstance(items[-1], MPI.Datatype)):
+        items.append(datatype(kind))
+    else:
+        return spec
+    return items
+
+
+def plain_tensor(tensor: Tensor) -> list[Any]:
+    """Return a specification of the tensor's bytes; any size fits a C ``int`` of either MPI."""
+    if tensor.nbytes <= INT_MAX:
+        return [tensor.memory, tensor.nbytes, MPI.BYTE]
+    return [tensor.memory, 1, _large(tensor.nbytes)]
+
+
+def datatype(dtype: DType, numpy: Any = None) -> MPI.Datatype:
+    """Return MPI's datatype; for bf16 and fp8, which MPI may lack, a contiguous one of bytes."""
+    if dtype is DType.BYTES:
+        return MPI.BYTE if numpy is None else MPI.Datatype.fromcode(np.dtype(numpy).char)
+    return _datatypes()[dtype]
+
+
+def pieces(spec: Any, n: int, *, vector: bool = False) -> list[Any] | None:
+    """Return ``n`` block specifications, one for each rank, of one with a derived datatype."""
+    parts = _split(spec, tuple if vector else (list, tuple))
+    if parts is None or not isinstance(parts.type, MPI.Datatype):
+        return None
+    memory = None if parts.counts is not None else _memory(parts.buffer, False)
+    available = 0 if memory is None else memory.size // parts.type.extent
+    if vector:
+        counts = _counts(parts.counts, available, n)
+        displs = _displacements(parts.displs, counts)
+    else:
+        count = available // n if parts.counts is None else operator.index(parts.counts)
+        first = 0 if parts.displs is None else operator.index(parts.displs)
+        counts, displs = [count] * n, [first + rank * count for rank in range(n)]
+    places = zip(counts, displs, strict=True)
+    return [[parts.buffer, (count, displ), parts.type] for count, displ in places]
+
+
+def is_derived(spec: Any) -> bool:
+    """Whether a specification names a datatype that is not contiguous values of one kind."""
+    kind = spec[-1] if isinstance(spec, (list, tuple)) and len(spec) > 1 else None
+    return isinstance(kind, MPI.Datatype) and kind != MPI.DATATYPE_NULL and _element(kind) is None
+
+
+def on_device(spec: Any) -> bool:
+    """Whether a specification names memory that only a GPU can read."""
+    buffer = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
+    interface = getattr(buffer, "__cuda_array_interface__", None)
+    if interface is None or (cuda := _cuda()) is None:
+        return False
+    kind = ctypes.c_uint(0)
+    address = ctypes.c_uint64(interface["data"][0])
+    known = cuda.cuPointerGetAttribute(ctypes.byref(kind), CU_MEMORY_TYPE, address) == 0
+    return known and kind.value == CU_DEVICE
+
+
+def is_in_place(spec: Any) -> bool:
+    """Whether an argument stands for MPI's "in place"."""
+    return spec is None or (isinstance(spec, type(MPI.IN_PLACE)) and spec is MPI.IN_PLACE)
+
+
+def same_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are the same bytes in memory."""
+    return a.nbytes == b.nbytes > 0 and a.memory.ctypes.data == b.memory.ctypes.data
+
+
+def _split(spec: Any, pair: type[tuple[Any, ...]] | tuple[type, ...]) -> Parts | None:
+    """Name the items of a specification; ``pair`` are the types that hold a count and a displacement."""
+    if not isinstance(spec, (list, tuple)):
+        return None if spec is None else Parts(spec, None, None, None)
+    if len(spec) == 4:
+        return Parts(*spec)
+    if len(spec) == 3:
+        buffer, counts, kind = spec
+    elif len(spec) == 2:
+        buffer, counts = spec
+        kind = None
+        if isinstance(counts, (MPI.Datatype, str, np.dtype)):
+            counts, kind = None, counts
+    else:
+        return None
+    if not isinstance(counts, pair):
+        return Parts(buffer, counts, None, kind)
+    if len(counts) != 2:
+        return None
+    return Parts(buffer, *counts, kind)
+
+
+def _entries(parts: Parts, writable: bool) -> tuple[Bytes, Element] | None:
+    """Return a buffer's memory and what its entries are; None for derived types and wrong buffers."""
+    if parts.buffer is None:
+        memory: Bytes | None = np.empty(0, np.uint8)
+    else:
+        memory = _memory(parts.buffer, writable)
+    if memory is None:
+        return None
+    if parts.type is None:
+        element = Element(DType.BYTES, 1) if parts.buffer is None else _own_element(parts.buffer)
+    else:
+        element = _element(parts.type)
+    return (memory, element) if element else None
+
+
+def _cut(memory: Bytes, element: Element, count: int, displ: int) -> Tensor:
+    start, stop = displ * element.size, (displ + count) * element.size
+    if count < 0 or (count and not 0 <= start <= stop <= memory.size):
+        raise ValueError(
+            f"message: expected a buffer of at least {stop} bytes for count {count} and "
+            f"displacement {displ} of {element.size}-byte entries, found {memory.size} bytes"
+        )
+    return Tensor(memory[start:stop] if count else memory[:0], element.dtype)
+
+
+def _counts(given: Any, available: int, n: int) -> list[int]:
+    if given is None:
+        return [available // n + (rank < available % n) for rank in range(n)]
+    if hasattr(given, "__index__"):
+        return [operator.index(given)] * n
+    return [operator.index(count) for count in given]
+
+
+def _displacements(given: Any, counts: Sequence[int]) -> list[int]:
+    if given is None:
+        return [sum(counts[:rank]) for rank in range(len(counts))]
+    if hasattr(given, "__index__"):
+        return [operator.index(given) * rank for rank in range(len(counts))]
+    return [operator.index(displ) for displ in given]
+
+
+def _memory(buffer: Any, writable: bool) -> Bytes | None:
+    """Return the bytes of a contiguous buffer in host memory; None where mpi4py should judge."""
+    if isinstance(buffer, np.ndarray):
+        if writable and not buffer.flags.writeable:
+            return None
+        return _flat(buffer)
+    if buffer is MPI.BOTTOM:
+        return None
+    if on_device(buffer):
+        return None
+    try:
+        view = MPI.buffer(buffer)  # any protocol that mpi4py knows
+    except (BufferError, TypeError, ValueError, NotImplementedError):
+        return None
+    if writable and view.readonly:
+        return None
+    if not view.nbytes:
+        return np.empty(0, np.uint8)
+    return np.frombuffer(view, np.uint8)  # type: ignore[call-overload, no-any-return]
+
+
+def _flat(array: np.ndarray[Any, Any]) -> Bytes | None:
+    """Return the bytes of a contiguous array, C or Fortran order, in the order of memory."""
+    if not array.flags.c_contiguous:
+        array = array.T
+        if not array.flags.c_contiguous:
+            return None
+    if not array.dtype.isnative or array.dtype.hasobject:
+        return None
+    return array.reshape(-1).view(np.uint8)
+
+
+def _kind(buffer: Any) -> DType:
+    """Return what a buffer says that it holds, by name: kinds and sizes do not tell bf16 and fp8 apart."""
+    dtype = getattr(buffer, "dtype", None)
+    if dtype is None:
+        return DType.BYTES
+    if isinstance(dtype, np.dtype):
+        return DType.of(dtype)
+    return DType.of(str(dtype).rpartition(".")[2])  # "torch.bfloat16"
+
+
+def _own_element(buffer: Any) -> Element | None:
+    """Return what the entries of a buffer are when the specification has no datatype."""
+    dtype = _kind(buffer)
+    if dtype is not DType.BYTES:
+        return Element(dtype, dtype.itemsize)
+    kind = getattr(buffer, "dtype", None)
+    if isinstance(kind, np.dtype):
+        return Element(DType.BYTES, kind.itemsize) if kind.kind in "?biufc" else None
+    if kind is not None:  # torch and others: integers, complex
+        size = getattr(kind, "itemsize", None)
+        return Element(DType.BYTES, size) if isinstance(size, int) else None
+    try:
+        view = memoryview(buffer)
+    except TypeError:
+        return None
+    code = view.format.lstrip("@=") if view.format else "B"
+    return Element(DType.of(code) if code in ("e", "f", "d") else DType.BYTES, view.itemsize)
+
+
+def _element(kind: Any) -> Element | None:
+    """Return what a TYPE slot names; None for derived and unknown types."""
+    if isinstance(kind, MPI.Datatype):
+        dtype = _dtypes().get(kind.handle)
+        if dtype is not None:
+            return Element(dtype, dtype.itemsize)
+        if kind == MPI.DATATYPE_NULL or not kind.is_predefined:
+            return None
+        size = kind.Get_size()
+        return Element(DType.BYTES, size) if size == kind.Get_extent()[1] > 0 else None
+    dtype = DType.of(kind)
+    if dtype is not DType.BYTES:
+        return Element(dtype, dtype.itemsize)
+    try:
+        code = kind.char if isinstance(kind, np.dtype) else kind
+        return _element(MPI.Datatype.fromcode(code))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+@functools.cache
+def _datatypes() -> dict[DType, MPI.Datatype]:
+    known = {DType.FLOAT32: MPI.FLOAT, DType.FLOAT64: MPI.DOUBLE}
+    if MPI.FLOAT16_T != MPI.DATATYPE_NULL:
+        known[DType.FLOAT16] = MPI.FLOAT16_T
+    for dtype in DType:
+        if dtype is not DType.BYTES and dtype not in known:
+            made = MPI.BYTE.Create_contiguous(dtype.itemsize).Commit()
+            made.Set_name(f"uzipmpi.{dtype.name}")
+            known[dtype] = made
+    return known
+
+
+@functools.cache
+def _dtypes() -> dict[int, DType]:
+    known = {kind.handle: dtype for dtype, kind in _datatypes().items()}
+    same = {
+        DType.FLOAT32: ("REAL4",),
+        DType.FLOAT64: ("REAL8",),
+        DType.FLOAT16: ("REAL2",),
+        DType.BFLOAT16: ("BFLOAT16_T",),
+    }
+    for dtype, names in same.items():
+        for name in names:
+            kind = getattr(MPI, name, MPI.DATATYPE_NULL)
+            if kind != MPI.DATATYPE_NULL:
+                known[kind.handle] = dtype
+    return known
+
+
+@functools.lru_cache(maxsize=16)
+def _large(nbytes: int) -> MPI.Datatype:
+    """Return one entry of ``nbytes`` bytes."""
+    return MPI.BYTE.Create_contiguous(nbytes).Commit()
+
+
+def _cuda() -> ctypes.CDLL | None:
+    """Return CUDA's driver if something loaded it: without it no memory is a GPU's."""
+    try:
+        return ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return None

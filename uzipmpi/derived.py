@@ -1,0 +1,52 @@
+"""Derived datatypes: MPI itself gathers and scatters their bytes, in a message to oneself."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from uzipmpi.buffers import plain, plain_tensor
+from uzipmpi.typing import DType, Tensor
+
+__all__ = ["pack", "unpack"]
+
+_lock = threading.Lock()  # the messages of two threads must not be taken for each other
+
+
+def pack(spec: Any) -> Tensor:
+    """Return the bytes that a specification names, one after the other, in new memory."""
+    own = _own()
+    status = MPI.Status()
+    with _lock:
+        request = own.Isend(plain(spec), 0)
+        message = own.Mprobe(0, status=status)
+        packed = Tensor(np.empty(status.Get_elements(MPI.BYTE), np.uint8), DType.BYTES)
+        message.Recv(plain_tensor(packed))
+        request.Wait()
+    return packed
+
+
+def unpack(packed: Tensor, spec: Any) -> None:
+    """Put packed bytes where a specification says.
+
+    Raises
+    ------
+    mpi4py.MPI.Exception
+        ``MPI.ERR_TRUNCATE`` if there are more bytes than places.
+    """
+    own = _own()
+    with _lock:
+        request = own.Isend(plain_tensor(packed), 0)
+        try:
+            own.Recv(plain(spec), 0)
+        finally:
+            request.Wait()
+
+
+@functools.cache
+def _own() -> MPI.Intracomm:
+    return MPI.COMM_SELF.Dup()

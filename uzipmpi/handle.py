@@ -1,0 +1,186 @@
+"""What is kept with an MPI handle: its private duplicate, counters, and the agreed options."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from mpi4py import MPI
+
+from uzipmpi.algorithms.context import TAGS_PER_CALL, Context
+from uzipmpi.config import AGREED, Config
+from uzipmpi.errors import ConfigError
+from uzipmpi.stats import Stats
+from uzipmpi.transports.mpi_host import MpiHost
+
+__all__ = ["Endpoint", "Handle", "agree", "compresses", "keep", "of"]
+
+logger = logging.getLogger("uzipmpi")
+
+
+class Handle:
+    """State of a communicator, shared by all wrappers of its MPI handle.
+
+    Parameters
+    ----------
+    private
+        Duplicate of the communicator that carries parts of messages and collectives.
+    config
+        The options of whoever wrapped the handle first; those in ``AGREED`` are alike on all ranks.
+    nodes
+        For each rank the lowest rank on its node.
+    threads
+        All ranks have ``MPI_THREAD_MULTIPLE``.
+    """
+
+    def __init__(
+        self, private: MPI.Intracomm, config: Config, nodes: Sequence[int], threads: bool
+    ) -> None:
+        self.private = private
+        self.transport = MpiHost(private)
+        self.config = config
+        self.nodes = nodes
+        self.threads = threads
+        self.rank = private.Get_rank()
+        self.size = private.Get_size()
+        self.one_node = len(set(nodes)) == 1
+        self.stats = Stats()
+        # Messages use the lower half of the tags, counted per destination; collectives the upper.
+        self._half = (_tag_ub(private) + 1) // 2
+        self._messages = [itertools.count() for _ in nodes]
+        self._collectives = itertools.count()
+
+    @property
+    def framed(self) -> bool:
+        """Whether a message may come as a head and parts; else every message is plain MPI's."""
+        return self.threads and compresses(self.config, self.one_node)
+
+    @property
+    def threads_per_rank(self) -> int:
+        """Usable cores divided by the ranks on this node."""
+        ranks = self.nodes.count(self.nodes[self.rank])
+        return max(1, len(os.sched_getaffinity(0)) // ranks)
+
+    def message_tag(self, dest: int) -> int:
+        """Return the tag of the parts of the next message to a rank."""
+        return next(self._messages[dest]) % self._half
+
+    def collective_tag(self) -> int:
+        """Return the first of the tags of the next collective; the same on every rank."""
+        call = next(self._collectives) % (self._half // TAGS_PER_CALL)
+        return self._half + call * TAGS_PER_CALL
+
+    def heir(self, private: MPI.Intracomm, config: Config) -> Handle:
+        """Return the state of a duplicate whose ranks are the same; no communication."""
+        return Handle(private, config, self.nodes, self.threads)
+
+    def free(self) -> None:
+        """Free the private duplicate; called by MPI when the communicator is freed."""
+        if self.private != MPI.COMM_NULL:
+            self.private.Free()
+
+
+class Endpoint(NamedTuple):
+    """A communicator as one wrapper sees it.
+
+    Attributes
+    ----------
+    mpi
+        mpi4py's own methods on the same MPI handle.
+    handle
+        What all wrappers of it share.
+    config
+        The options in force for the call.
+    """
+
+    mpi: MPI.Intracomm
+    handle: Handle
+    config: Config
+
+    def context(self, tag: int) -> Context:
+        """Return what an algorithm is given; ``tag`` is the first that it may use."""
+        threads = self.config.threads or self.handle.threads_per_rank
+        return Context(self.handle.transport, self.config, tag, threads=threads)
+
+
+def compresses(config: Config, one_node: bool) -> bool:
+    """Whether these options compress anything at all between these ranks."""
+    return config.compress == "always" or (config.compress == "auto" and not one_node)
+
+
+def of(comm: MPI.Comm) -> Handle | None:
+    """Return what is kept with a communicator, None before it was first wrapped."""
+    kept = comm.Get_attr(_keyval())
+    return kept if isinstance(kept, Handle) else None
+
+
+def keep(comm: MPI.Comm, handle: Handle) -> None:
+    """Keep ``handle`` with a communicator until that is freed."""
+    comm.Set_attr(_keyval(), handle)
+
+
+def agree(comm: MPI.Comm, config: Config | ConfigError) -> Handle:
+    """Make a communicator's state; collective.
+
+    Parameters
+    ----------
+    config
+        This rank's options, or what is wrong with them.
+
+    Raises
+    ------
+    ConfigError
+        On every rank, with the same text, if ranks disagree or one has wrong options.
+    """
+    private = MPI.Intracomm(comm).Dup()
+    node = private.Split_type(MPI.COMM_TYPE_SHARED)
+    lowest = node.bcast(private.Get_rank())
+    node.Free()
+    mine = config if isinstance(config, Config) else str(config)
+    everyone = private.allgather((mine, lowest, MPI.Query_thread() >= MPI.THREAD_MULTIPLE))
+    complaint = _complaint([options for options, _, _ in everyone])
+    if complaint or not isinstance(config, Config):
+        private.Free()
+        raise ConfigError(complaint)
+    nodes = [node for _, node, _ in everyone]
+    threads = all(threads for _, _, threads in everyone)
+    handle = Handle(private, config, nodes, threads)
+    if not threads and handle.rank == 0 and compresses(config, handle.one_node):
+        logger.warning("not every rank has MPI_THREAD_MULTIPLE: nothing is compressed")
+    keep(comm, handle)
+    return handle
+
+
+def _complaint(everyone: Sequence[Config | str]) -> str:
+    """Return what is wrong with the options of the ranks, in the same words on each of them."""
+    wrong = [f"rank {rank}: {text}" for rank, text in enumerate(everyone) if isinstance(text, str)]
+    if wrong:
+        return "; ".join(wrong)
+    for name in AGREED:
+        values: dict[Any, list[int]] = {}
+        for rank, options in enumerate(everyone):
+            values.setdefault(getattr(options, name), []).append(rank)
+        if len(values) > 1:
+            found = "; ".join(f"{value!r} on rank {_ranks(who)}" for value, who in values.items())
+            wrong.append(f"{name}: expected the same on all ranks, found {found}")
+    return "; ".join(wrong)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8]))
+    return f"{shown} and {len(ranks) - 8} more" if len(ranks) > 8 else shown
+
+
+def _tag_ub(comm: MPI.Comm) -> int:
+    value = comm.Get_attr(MPI.TAG_UB)
+    assert isinstance(value, int)  # predefined
+    return value
+
+
+@functools.cache
+def _keyval() -> int:
+    return MPI.Comm.Create_keyval(delete_fn=lambda comm, keyval, handle: handle.free())

@@ -1,0 +1,200 @@
+"""Which algorithm a call takes: one table, from facts that every rank knows.
+
+A message is its sender's own affair, so there local facts count as well: data type, destination,
+and what a sample of the values promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mpi4py import MPI
+
+from uzipmpi import buffers
+from uzipmpi.algorithms import registry, sendrecv
+from uzipmpi.algorithms.operators import MAX, MIN, PROD, SUM, Operator
+from uzipmpi.config import Config
+from uzipmpi.errors import ConfigError
+from uzipmpi.handle import Endpoint, compresses
+from uzipmpi.head import HEAD_BYTES, starts_like_a_head
+from uzipmpi.kernels import codec
+from uzipmpi.typing import DType, Tensor
+
+__all__ = ["PLAIN", "Choice", "Facts", "check", "choose", "compressing", "message"]
+
+# As the name of an algorithm: leave the call to MPI.
+PLAIN = "mpi"
+# MPI 4 takes any count; Open MPI 5 refuses those that are no C int.
+LARGE_COUNTS = MPI.Get_version() >= (4, 0)
+MPI_OPERATORS = (SUM, PROD, MIN, MAX)
+# A message that a sample says will shrink by less goes as it is.
+WORTHWHILE_RATIO = 0.95
+
+
+class Facts(NamedTuple):
+    """What all ranks know about a collective.
+
+    Attributes
+    ----------
+    operation
+        As in the registry.
+    size
+        Number of ranks.
+    nbytes
+        Bytes of the tensor that the operation is about: what is broadcast, what each rank contributes to a
+        reduction, what each receives of an allgather, sends in an alltoall, gather or scatter. None where a
+        rank knows only its own.
+    min_bytes
+        Of the options.
+    dtype
+        Of a reduction; elsewhere ranks may name different types for the same bytes.
+    op
+        Of a reduction; None if only MPI knows it.
+    """
+
+    operation: str
+    size: int
+    nbytes: int | None
+    min_bytes: int
+    dtype: DType | None = None
+    op: Operator | None = None
+
+    @property
+    def small(self) -> bool:
+        """Whether there are fewer bytes than are worth compressing."""
+        return self.nbytes is not None and self.nbytes < self.min_bytes
+
+
+class Choice(NamedTuple):
+    """An algorithm, or ``PLAIN``, and why nothing is compressed if so."""
+
+    algorithm: str
+    fallback: str = ""
+
+
+class Row(NamedTuple):
+    """An algorithm is chosen for an operation if the row's condition holds."""
+
+    operation: str
+    algorithm: str
+    applies: Callable[[Facts], bool] = lambda facts: True
+
+
+# From here on the two steps of scatter and allgather beat log2(P) steps of whole tensors.
+SCATTER_BYTES = 512 * 1024
+
+TABLE = (
+    Row("allreduce", "gathered", lambda facts: facts.small),
+    Row("allreduce", "one_shot", lambda facts: facts.size == 2),
+    Row("allreduce", "two_shot"),
+    Row("reduce", "gathered", lambda facts: facts.small),
+    Row("reduce", "two_shot"),
+    Row("reduce_scatter", "gathered", lambda facts: facts.small),
+    Row("reduce_scatter", "direct"),
+    Row("allgather", "direct"),
+    Row("alltoall", "pairwise"),
+    Row("bcast", "binomial", lambda facts: facts.size == 2 or (facts.nbytes or 0) < SCATTER_BYTES),
+    Row("bcast", "scatter_allgather"),
+    Row("gather", "linear"),
+    Row("scatter", "linear"),
+)
+OPERATIONS = tuple(dict.fromkeys(row.operation for row in TABLE))
+
+
+def check(config: Config) -> Config:
+    """Return the options if every algorithm that they name exists.
+
+    Raises
+    ------
+    ConfigError
+        If one does not.
+    """
+    for operation in OPERATIONS:
+        name = getattr(config, operation)
+        known = ("auto", PLAIN, *registry.names(operation))
+        if name not in known:
+            raise ConfigError(f"{operation}: expected one of {', '.join(known)}, found {name!r}")
+    known = ("auto", *sendrecv.ALGORITHMS)
+    if config.p2p not in known:
+        raise ConfigError(f"p2p: expected one of {', '.join(known)}, found {config.p2p!r}")
+    return config
+
+
+def compressing(end: Endpoint) -> bool:
+    """Whether anything may be compressed in this communicator."""
+    return end.handle.threads and compresses(end.config, end.handle.one_node)
+
+
+def choose(end: Endpoint, facts: Facts) -> Choice:
+    """Choose the algorithm of a collective; the same on all ranks."""
+    reason = _why_plain(end, facts)
+    if reason and _mpi_can(facts):
+        return Choice(PLAIN, reason)
+    name = getattr(end.config, facts.operation)
+    if name in ("auto", PLAIN) or (reason and facts.small):
+        name = next(
+            row.algorithm
+            for row in TABLE
+            if row.operation == facts.operation and row.applies(facts) and _serves(row, facts)
+        )
+    return Choice(name, reason)
+
+
+def message(end: Endpoint, tensor: Tensor, dest: int) -> Choice:
+    """Choose how a message goes; an empty algorithm means as it is."""
+    if not end.handle.framed:
+        return Choice("", "no message is compressed between these ranks")
+    reason = _why_plain_message(end, tensor, dest)
+    if reason and not (tensor.nbytes == HEAD_BYTES and starts_like_a_head(tensor.memory)):
+        return Choice("", reason)
+    if end.config.p2p != "auto":
+        return Choice(end.config.p2p, reason)
+    return Choice("chunked" if tensor.nbytes > end.config.chunk_bytes else "whole", reason)
+
+
+def _why_plain(end: Endpoint, facts: Facts) -> str:
+    """Return why a collective is not compressed; nothing if it is."""
+    config = end.config
+    reasons = {
+        "not every rank has MPI_THREAD_MULTIPLE": not end.handle.threads,
+        "compress is never": config.compress == "never",
+        "one rank": facts.size == 1,
+        "all ranks on one node": config.compress == "auto" and end.handle.one_node,
+        "MPI was asked for": getattr(config, facts.operation) == PLAIN,
+        "smaller than min_bytes": facts.small,
+        "not floating point": facts.dtype is DType.BYTES,
+        "an operator that only MPI knows": facts.dtype is not None and facts.op is None,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _mpi_can(facts: Facts) -> bool:
+    """Whether MPI itself gives the right result."""
+    if facts.nbytes is not None and facts.nbytes > buffers.INT_MAX and not LARGE_COUNTS:
+        return facts.dtype is not None and (facts.op is None or facts.dtype is DType.BYTES)
+    if facts.dtype is None or facts.op is None or facts.dtype is DType.BYTES:
+        return True
+    return buffers.datatype(facts.dtype).is_predefined and facts.op in MPI_OPERATORS
+
+
+def _serves(row: Row, facts: Facts) -> bool:
+    if facts.op is None or facts.op.commutative:
+        return True
+    return registry.find(row.operation, row.algorithm).rank_order
+
+
+def _why_plain_message(end: Endpoint, tensor: Tensor, dest: int) -> str:
+    """Return why a message is not compressed; nothing if it is."""
+    config, nodes = end.config, end.handle.nodes
+    if tensor.dtype is DType.BYTES:
+        return "not floating point"
+    if tensor.nbytes < config.min_bytes:
+        return "smaller than min_bytes"
+    if config.compress == "never":
+        return "compress is never"
+    if config.compress == "auto" and nodes[dest] == nodes[end.handle.rank]:
+        return "both ranks on one node"
+    if config.codec != "raw" and codec.predict(tensor) > WORTHWHILE_RATIO:
+        return "incompressible"
+    return ""

@@ -1,0 +1,139 @@
+"""What a communicator did: calls, bytes, ratio, time, and why something was not compressed."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Stats", "Totals"]
+
+
+@dataclass
+class Totals:
+    """Sums over the calls of one operation on this rank."""
+
+    calls: int = 0
+    value_bytes: int = 0
+    wire_bytes: int = 0
+    seconds: float = 0.0
+    algorithms: Counter[str] = field(default_factory=Counter)
+    codecs: Counter[str] = field(default_factory=Counter)
+    fallbacks: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def ratio(self) -> float:
+        """Bytes on the wire over bytes of values; 1 where nothing was sent."""
+        return self.wire_bytes / self.value_bytes if self.value_bytes else 1.0
+
+    def add_plain(self, nbytes: int) -> None:
+        """Count a call that went to MPI as it was, untimed."""
+        self.calls += 1
+        self.value_bytes += nbytes
+        self.wire_bytes += nbytes
+
+
+class Stats:
+    """Statistics of a communicator on this rank, by operation.
+
+    ``value_bytes`` are the bytes of values that this rank sent (received, for ``Recv`` and
+    ``Irecv``), ``wire_bytes`` what travelled for them; a collective counts every copy that this
+    rank sent, and one left to MPI the values it was given. ``seconds`` leaves out small messages.
+    """
+
+    def __init__(self) -> None:
+        self._totals: dict[str, Totals] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, operation: str) -> Totals:
+        """Return the sums of an operation, named as its method."""
+        with self._lock:
+            return self._totals.setdefault(operation, Totals())
+
+    def add(
+        self,
+        operation: str,
+        value_bytes: int,
+        wire_bytes: int,
+        seconds: float,
+        *,
+        algorithm: str,
+        codec: str = "",
+        fallback: str = "",
+    ) -> None:
+        """Count one call; ``fallback`` is why it was not compressed, if it was not."""
+        totals = self[operation]
+        with self._lock:
+            totals.calls += 1
+            totals.value_bytes += value_bytes
+            totals.wire_bytes += wire_bytes
+            totals.seconds += seconds
+            totals.algorithms[algorithm] += 1
+            if codec:
+                totals.codecs[codec] += 1
+            if fallback:
+                totals.fallbacks[fallback] += 1
+
+    def reset(self) -> None:
+        """Start again from zero."""
+        with self._lock:
+            for totals in self._totals.values():
+                totals.__init__()  # type: ignore[misc]  # callers hold on to the objects
+
+    def as_dict(self) -> dict[str, dict[str, Any]]:
+        """Return the sums as plain dictionaries, for JSON and tables of one's own."""
+        return {
+            name: {
+                "calls": totals.calls,
+                "value_bytes": totals.value_bytes,
+                "wire_bytes": totals.wire_bytes,
+                "ratio": totals.ratio,
+                "seconds": totals.seconds,
+                "algorithms": dict(totals.algorithms),
+                "codecs": dict(totals.codecs),
+                "fallbacks": dict(totals.fallbacks),
+            }
+            for name, totals in self._totals.items()
+            if totals.calls
+        }
+
+    def __repr__(self) -> str:
+        header = (
+            "operation",
+            "calls",
+            "bytes",
+            "on the wire",
+            "ratio",
+            "seconds",
+            "algorithm",
+            "codec",
+        )
+        rows = [header, *(self._row(name) for name, totals in self._totals.items() if totals.calls)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        for name, totals in self._totals.items():
+            lines += [f"{name}: {n} not compressed: {why}" for why, n in totals.fallbacks.items()]
+        return "\n".join(lines)
+
+    def _row(self, name: str) -> tuple[str, ...]:
+        totals = self._totals[name]
+        return (
+            name,
+            str(totals.calls),
+            _size(totals.value_bytes),
+            _size(totals.wire_bytes),
+            f"{totals.ratio:.3f}",
+            f"{totals.seconds:.3f}",
+            ", ".join(totals.algorithms) or "plain",
+            ", ".join(totals.codecs) or "-",
+        )
+
+
+def _size(nbytes: int) -> str:
+    size = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
