@@ -26,7 +26,9 @@ struct TierCode {
   uint16_t base;
   uint8_t order[kWindow];              // offset of the symbol of each rank
   uint8_t rank_of_offset[kWindow];     // n_ranks for symbols without a rank
+  uint8_t ranks_below[kWindow];        // n_ranks - rank_of_offset
   uint16_t symbol_of_rank[kWindow];    // 0 for ranks the menu does not have
+  uint8_t exponent_bytes[2][kWindow];  // a rank's symbol in place: in the value's highest byte, in the one below
   uint16_t byte_plane[kMaxBytePlanes];  // offsets in a head, or kAbsent
   uint16_t sub_plane[kMaxSubPlanes];
   uint16_t digits;  // offset of the digit plane of level 1

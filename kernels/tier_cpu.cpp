@@ -19,7 +19,15 @@ TierCode make_tier_code(DType dtype, int menu, int base, const uint8_t order[kWi
   std::memcpy(code.order, order, sizeof code.order);
   for (int rank = 0; rank < code.n_ranks; ++rank) {
     code.rank_of_offset[order[rank]] = static_cast<uint8_t>(rank);
-    code.symbol_of_rank[rank] = static_cast<uint16_t>((base + order[rank]) & (format.symbols() - 1));
+    const int symbol = (base + order[rank]) & (format.symbols() - 1);
+    code.symbol_of_rank[rank] = static_cast<uint16_t>(symbol);
+    const uint64_t placed = uint64_t{code.symbol_of_rank[rank]}
+                            << (64 - 8 * format.itemsize + format.mantissa_bits);
+    code.exponent_bytes[0][rank] = static_cast<uint8_t>(placed >> 56);
+    code.exponent_bytes[1][rank] = static_cast<uint8_t>(placed >> 48);
+  }
+  for (int offset = 0; offset < kWindow; ++offset) {
+    code.ranks_below[offset] = static_cast<uint8_t>(code.n_ranks - code.rank_of_offset[offset]);
   }
   int place = 0;
   for (int i = 0; i < format.byte_planes; ++i) {

@@ -4,6 +4,15 @@
 
 namespace uzip {
 
-TierCoder tier_coder(DType dtype) { return tier_coder_portable(dtype); }
+TierCoder tier_coder(DType dtype) {
+  switch (simd_path()) {
+    case SimdPath::kAvx512:
+      return tier_coder_avx512(dtype);
+    case SimdPath::kAvx2:
+      return tier_coder_avx2(dtype);
+    default:
+      return tier_coder_portable(dtype);
+  }
+}
 
 }  // namespace uzip
