@@ -9,7 +9,7 @@ Scratch: 2 frames per peer, and 2.
 from __future__ import annotations
 
 from uzipmpi.algorithms.context import Context
-from uzipmpi.algorithms.cuts import even_counts, shards
+from uzipmpi.algorithms.cuts import byte_shards
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.stream import drive, incoming, outgoing, relay
 from uzipmpi.typing import Tensor
@@ -23,7 +23,7 @@ def scatter_allgather(context: Context, tensor: Tensor, root: int) -> None:
     peers = [rank for rank in range(context.size) if rank != root]
     if not peers:
         return
-    pieces = dict(zip(peers, shards(tensor, even_counts(tensor.count, len(peers))), strict=True))
+    pieces = dict(zip(peers, byte_shards(tensor, len(peers)), strict=True))
     tag = context.tag
     if context.rank == root:
         drive([outgoing(context, pieces[peer], [peer], tag) for peer in peers])

@@ -1,7 +1,8 @@
 """Where tensors are cut: into shards, one per rank, and into chunks, one per frame.
 
-Ranks compute the same cuts from what all of them know. Chunks are cut by bytes, at multiples of
-8: one rank may hold as bytes what another holds as floats, and both must find the same chunks.
+Ranks compute the same cuts from what all of them know. Cuts are made by bytes, at multiples of 8:
+one rank may hold as bytes what another holds as floats, and both must find the same chunks. The
+shards of reductions are cut by values; there all ranks have floats.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 from uzipmpi.typing import Tensor
 
-__all__ = ["chunks", "even_counts", "shards", "step_bytes"]
+__all__ = ["byte_shards", "chunks", "even_counts", "shards", "step_bytes"]
 
 LARGEST_ITEM = 8
 # 1024 values, a tile of the frame format, of any type: smaller remainders travel verbatim.
@@ -35,6 +36,17 @@ def even_counts(count: int, n_parts: int) -> list[int]:
     """Share ``count`` values as evenly as possible; the first parts get the remainder."""
     share, remainder = divmod(count, n_parts)
     return [share + (part < remainder) for part in range(n_parts)]
+
+
+def byte_shards(tensor: Tensor, n_parts: int) -> list[Tensor]:
+    """Cut a tensor into about even parts by its bytes, at multiples of 8: alike for any type."""
+    units = even_counts(-(-tensor.nbytes // LARGEST_ITEM), n_parts)
+    cut, start = [], 0
+    for unit_count in units:
+        stop = start + unit_count * LARGEST_ITEM
+        cut.append(Tensor(tensor.memory[start:stop], tensor.dtype))
+        start = stop
+    return cut
 
 
 def shards(tensor: Tensor, counts: Sequence[int]) -> list[Tensor]:
