@@ -1,0 +1,32 @@
+"""Latency of Allgather, as osu_allgather."""
+
+from __future__ import annotations
+
+import numpy as np
+from harness import Array, Case, Side, main, same_bits, time_collective
+
+
+class Allgather(Case):
+    """Allgather; the size is that of one rank's message."""
+
+    title = "Allgather Latency Test"
+    column = "Avg Latency(us)"
+    operation = "Allgather"
+    algorithm_option = "allgather"
+
+    def buffers(self) -> tuple[Array, Array]:
+        send = self.tensor(self.rank)
+        return send, np.empty(send.size * self.n, send.dtype)
+
+    def run(self, side: Side, n_iterations: int) -> float:
+        return time_collective(
+            side.comm, n_iterations, lambda: side.comm.Allgather(side.send, side.recv)
+        )
+
+    def is_right(self, side: Side) -> bool:
+        parts = np.split(side.recv, self.n)
+        return all(same_bits(part, self.tensor(rank)) for rank, part in enumerate(parts))
+
+
+if __name__ == "__main__":
+    main(Allgather)

@@ -1,0 +1,32 @@
+"""Latency of Bcast from rank 0, as osu_bcast."""
+
+from __future__ import annotations
+
+from harness import Array, Case, Side, main, same_bits, time_collective
+
+
+class Bcast(Case):
+    """Bcast from rank 0; the size is that of the message."""
+
+    title = "Broadcast Latency Test"
+    column = "Avg Latency(us)"
+    operation = "Bcast"
+    algorithm_option = "bcast"
+
+    def buffers(self) -> tuple[Array, Array]:
+        message = self.tensor(self.rank)
+        return message, message
+
+    def run(self, side: Side, n_iterations: int) -> float:
+        return time_collective(side.comm, n_iterations, lambda: side.comm.Bcast(side.recv, 0))
+
+    def clear(self, side: Side) -> None:
+        if self.rank != 0:
+            super().clear(side)
+
+    def is_right(self, side: Side) -> bool:
+        return same_bits(side.recv, self.tensor(0))
+
+
+if __name__ == "__main__":
+    main(Bcast)

@@ -1,0 +1,165 @@
+"""The command line of the benchmarks, OSU's table, and the JSON record of a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import datasets
+import provenance
+from mpi4py import MPI
+
+import uzipmpi
+from uzipmpi.typing import DType
+
+if TYPE_CHECKING:
+    from harness import Case, Measured
+
+DTYPES = {
+    "bf16": DType.BFLOAT16,
+    "fp16": DType.FLOAT16,
+    "fp32": DType.FLOAT32,
+    "fp64": DType.FLOAT64,
+    "e4m3": DType.FLOAT8_E4M3FN,
+    "e5m2": DType.FLOAT8_E5M2,
+}
+# The widths of OSU 7.4's tables.
+SIZE_WIDTH, FIELD_WIDTH, ITERATIONS_WIDTH = 10, 18, 12
+
+
+def parse(case_type: type[Case]) -> argparse.Namespace:
+    """Read the command line on rank 0 alone, so that help and errors appear once."""
+    parser = make_parser(case_type)
+    options: argparse.Namespace | None = None
+    status = 0
+    if MPI.COMM_WORLD.rank == 0:
+        try:
+            options = parser.parse_args()
+        except SystemExit as end:
+            status = int(end.code or 0)
+    options, status = MPI.COMM_WORLD.bcast((options, status))
+    if options is None:
+        raise SystemExit(status)
+    return options
+
+
+def make_parser(case_type: type[Case]) -> argparse.ArgumentParser:
+    """Return the parser: OSU's letters, then our own long options."""
+    parser = argparse.ArgumentParser(description=case_type.__doc__)
+    add = parser.add_argument
+    add("-m", "--message-size", metavar="[MIN:]MAX", default=f"1:{case_type.max_bytes}",
+        help="sizes in bytes, doubling from MIN (default %(default)s)")  # fmt: skip
+    add("-i", "--iterations", type=int, help="default: as many as fit --seconds")
+    add("-x", "--warmup", type=int, help="iterations before timing (default: a tenth of the time)")
+    add("-f", "--full", action="store_true", help="minimum, maximum and iterations too")
+    add("-c", "--validation", action=argparse.BooleanOptionalAction, default=True,
+        help="check every byte received (default)")  # fmt: skip
+    if case_type.is_bandwidth:
+        add("-W", "--window-size", type=int, default=64, help="messages in flight")
+    add("--seconds", type=float, default=1.0, help="time for each size (default %(default)s)")
+    add("--dtype", choices=DTYPES, default="bf16")
+    add("--data", choices=datasets.DATASETS, default="normal", help="what the tensors hold")
+    add("--codec", choices=("auto", "tier", "ans", "raw"))
+    add("--algo", metavar="NAME", help="algorithm of this operation (default: automatic)")
+    add("--compress", choices=("auto", "always", "never"),
+        help="auto: only between nodes (default)")  # fmt: skip
+    add("--baseline", choices=("mpi", "raw"), default="mpi",
+        help="compare with plain mpi4py, or with ourselves and codec raw")  # fmt: skip
+    add("--json", metavar="FILE", type=Path, help="write rows and provenance")
+    return parser
+
+
+def message_sizes(options: argparse.Namespace) -> Iterator[int]:
+    """Yield sizes from MIN to MAX, doubling; those that hold no whole value are left out."""
+    low, _, high = str(options.message_size).rpartition(":")
+    size, last = max(1, int(low or 1)), int(high)
+    itemsize = DTYPES[options.dtype].itemsize
+    while size <= last:
+        if size % itemsize == 0:
+            yield size
+        size *= 2
+
+
+class Table:
+    """Print rows as they are measured, in OSU's layout, and keep them for JSON."""
+
+    def __init__(self, case_type: type[Case], options: argparse.Namespace) -> None:
+        self.case_type = case_type
+        self.options = options
+        self.rows: list[dict[str, Any]] = []
+        self.provenance = {
+            "benchmark": Path(sys.argv[0]).stem,
+            **provenance.record(),
+            "mpi": MPI.Get_library_version().splitlines()[0],
+            "ranks": MPI.COMM_WORLD.size,
+            "arguments": {name: str(value) for name, value in vars(options).items()},
+        }
+        self.say(f"\n# OSU MPI {case_type.title} v7.4")
+        chosen = {
+            name: getattr(options, name) or "auto"
+            for name in ("data", "codec", "algo", "compress", "baseline")
+        }
+        settings = ", ".join(f"{name} {value}" for name, value in chosen.items())
+        self.say(f"# Measured by uzipmpi {uzipmpi.__version__} in OSU's layout: {settings}")
+        self.say(f"# Datatype: {DTYPES[options.dtype].name.lower()}.")
+        self.say(f"{'# Size':<{SIZE_WIDTH}}" + "".join(f"{n:>{w}}" for n, w in self.columns()))
+
+    def columns(self) -> list[tuple[str, int]]:
+        """Return the title and width of each column after the size."""
+        case_type, options = self.case_type, self.options
+        unit = "MB/s" if case_type.is_bandwidth else "us"
+        baseline = {"mpi": "Native", "raw": "Raw"}[options.baseline]
+        titles = [(case_type.column, FIELD_WIDTH)]
+        if options.full and case_type.n_ranks is None:
+            titles += [("Min Latency(us)", FIELD_WIDTH), ("Max Latency(us)", FIELD_WIDTH)]
+        if options.full:
+            titles += [("Iterations", ITERATIONS_WIDTH)]
+        if options.validation:
+            titles += [("Validation", FIELD_WIDTH)]
+        ours = ("Ratio", f"{baseline}({unit})", "Speedup")
+        return titles + [(title, FIELD_WIDTH) for title in ours]
+
+    def add(self, size: int, measured: Measured) -> None:
+        """Print the row of one size, and rewrite the JSON file with it."""
+        row = self.values(size, measured)
+        self.rows.append(row)
+        cells = (f"{self.text(title, row[title]):>{width}}" for title, width in self.columns())
+        self.say(f"{size:<{SIZE_WIDTH}}" + "".join(cells))
+        if self.options.json and MPI.COMM_WORLD.rank == 0:
+            record = {**self.provenance, "rows": self.rows}
+            self.options.json.write_text(json.dumps(record, indent=1) + "\n")
+
+    @staticmethod
+    def text(title: str, value: float | str) -> str:
+        """Format a cell: OSU's columns with its two decimals, our fractions with three."""
+        if not isinstance(value, float):
+            return str(value)
+        return f"{value:.3f}" if title in ("Ratio", "Speedup") else f"{value:.2f}"
+
+    def values(self, size: int, measured: Measured) -> dict[str, Any]:
+        """Return the values of a row by column title, with what only JSON shows."""
+        ours, plain = statistics.mean(measured.ours), statistics.mean(measured.plain)
+        titles = [title for title, _ in self.columns()]
+        return {
+            "Size": size,
+            self.case_type.column: ours,
+            "Min Latency(us)": min(measured.ours),
+            "Max Latency(us)": max(measured.ours),
+            "Iterations": measured.iterations,
+            "Validation": {True: "Pass", False: "Fail", None: "-"}[measured.valid],
+            "Ratio": measured.ratio,
+            titles[-2]: plain,
+            "Speedup": ours / plain if self.case_type.is_bandwidth else plain / ours,
+            "Quartiles(s)": measured.quartiles,
+            "Algorithms": measured.algorithms,
+        }
+
+    def say(self, line: str) -> None:
+        """Print on rank 0, at once: a table is watched while it grows."""
+        if MPI.COMM_WORLD.rank == 0:
+            print(line, flush=True)
