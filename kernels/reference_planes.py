@@ -67,8 +67,22 @@ def unpack(source: Cursor, n: int, width: int) -> Words:
 
 
 def pack_planes(rest: Words, header: Header) -> bytes:
-    """Return the stored planes of the rests."""
+    """Return the stored planes of the rests.
+
+    Raises
+    ------
+    ValueError
+        If a plane that is not stored is not zero.
+    """
+    if not is_codable(rest, header):
+        raise ValueError(f"expected zeros in the planes {header.zero_planes:#b}, found others")
     return b"".join(pack(rest >> np.uint64(low) & mask_of(w), w) for low, w in header.planes)
+
+
+def is_codable(rest: Words, header: Header) -> bool:
+    """Tell whether the planes that are not stored are zero."""
+    dropped = sum(0xFF << 8 * plane for plane in range(8) if header.zero_planes >> plane & 1)
+    return not np.any(rest & np.uint64(dropped))
 
 
 def unpack_planes(source: Cursor, n: int, header: Header) -> Words:

@@ -19,6 +19,7 @@ from uzipmpi.kernels.reference_planes import (
     VALUE_AT,
     Cursor,
     in_order,
+    is_codable,
     join,
     mask_of,
     pack,
@@ -66,13 +67,6 @@ def decode_body(n: int, header: Header, head: Cursor, tail: Cursor) -> Bytes:
     return join(symbols, rest, header)
 
 
-def can_code(values: Bytes, header: Header) -> bool:
-    """Tell whether the planes that are not stored are zero."""
-    _, rest = split(values, header)
-    dropped = sum(0xFF << 8 * i for i in range(8) if header.zero_planes >> i & 1)
-    return not np.any(rest & np.uint64(dropped))
-
-
 def encode_tile(tile: Bytes, kind: int, header: Header) -> tuple[bytes, bytes]:
     """Return head and tail of a tile of a given kind; with the packed layout all is tail."""
     if kind == VERBATIM:
@@ -118,7 +112,7 @@ def decode_tile(kind: int, header: Header, head: Bytes, tail: Bytes) -> Bytes:
 
 def best_kind(tile: Bytes, header: Header) -> int:
     """Return the kind that makes a tile smallest, the lower number among equals."""
-    codable = can_code(tile, header)
+    codable = is_codable(split(tile, header)[1], header)
     kinds = [CODED, VERBATIM] if codable else [VERBATIM]
     if header.packed:
         values = tile.reshape(TILE, header.itemsize)

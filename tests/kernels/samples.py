@@ -69,6 +69,12 @@ def special(generator: Generator, dtype: DType, count: int) -> Bytes:
     return from_fields(generator.integers(2, size=count), symbols, mantissas, dtype)
 
 
+def special_exponents(generator: Generator, dtype: DType, count: int) -> Bytes:
+    """Powers of two from all over the range: no rest but the sign."""
+    symbols = generator.integers(1 << EXPONENT_BITS[dtype], size=count)
+    return from_fields(generator.integers(2, size=count), symbols, 0, dtype)
+
+
 def two_symbols(generator: Generator, dtype: DType, count: int) -> Bytes:
     """Two exponents only, 1 in 50 the rarer one."""
     symbols = (generator.random(count) < 0.02) + (1 << EXPONENT_BITS[dtype] - 1)
@@ -123,6 +129,7 @@ PATTERNS: dict[str, Pattern] = {
         random_bits,
         counting,
         special,
+        special_exponents,
         two_symbols,
         wrapped,
         outliers,
