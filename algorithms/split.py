@@ -2,8 +2,9 @@
 
 Everything before the directory of a frame has its address before anything is coded (FORMAT.md),
 and is 92% of it or more. Messages, in order: the slices of the fixed part after the header; the
-header, which is final last; the rest. If coding ends in a ``raw`` frame, the slices were sent in
-vain and the rest begins after the header.
+header, which is final last; the rest. A frame that is ``raw`` from the start has no slices. If one
+grows so large on the way that it becomes ``raw``, the slices so far were sent in vain, those still
+to come are empty, and the rest begins after the header.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class SplitOutbox:
             codec="raw" if tensor.dtype is DType.BYTES else context.config.codec,
             verify=context.config.verify,
         )
-        self.fixed_stop = self.encoder.fixed_stop
+        raw = self.encoder.fixed_stop >= self.frame.size
+        self.fixed_stop = HEADER_BYTES if raw else self.encoder.fixed_stop
         self.unsent = deque(slices(self.frame, self.fixed_stop, context.chunk_bytes))
         self._owed = len(self.unsent) + 2
         self._sent: deque[Transfer] = deque()
@@ -82,13 +84,17 @@ def split_outgoing(outbox: SplitOutbox) -> Stream:
     """Code a tensor and send each slice of its frame as soon as it is final."""
 
     def steps() -> Waits:
-        final, sent = HEADER_BYTES, HEADER_BYTES
+        sent = HEADER_BYTES
         while outbox.unsent:
             final = outbox.encoder.advance(GROUPS_PER_TURN)
             while outbox.unsent and sent + outbox.unsent[0].size <= final:
                 message = outbox.unsent.popleft()
                 sent += message.size
                 outbox.send(message)
+            if outbox.encoder.fell_back:
+                for _ in outbox.unsent:
+                    outbox.send(NOTHING)
+                break
             outbox.reap()
             yield None
         frame = outbox.frame[: outbox.encoder.finish()]
@@ -129,12 +135,23 @@ class SplitInbox:
 
     def receive(self, tensor: Tensor) -> Waits:
         """Wait for all messages and decode the frame."""
+        filled = True
         while self._posted:
-            yield from self._exactly()
+            place, transfer = self._posted[0]
+            yield transfer
+            self._posted.popleft()
+            filled = filled and transfer.nbytes == place.size
+        # The header came last; where it says raw, slices may be missing, but it may not.
+        if not filled and not (transfer.nbytes == HEADER_BYTES and self._frame[CODEC_AT] == RAW):
+            raise FormatError(
+                f"rank {self._context.rank}: expected slices of a split frame from rank "
+                f"{self._source} that fill their places, found shorter ones: that rank failed"
+            )
         start = rest_start(self._frame, self._fixed_stop)
         rest = self._post_rest(self._frame[start:])
         yield rest
         self._posted.clear()
+        self._context.record.received_bytes += rest.nbytes
         self._context.decode(self._frame[: start + rest.nbytes], tensor)
 
     def drain(self) -> Waits:
@@ -145,18 +162,6 @@ class SplitInbox:
             _, transfer = self._posted.popleft()
             with suppress(MPI.Exception):
                 yield transfer
-
-    def _exactly(self) -> Waits:
-        """Wait for the next message, which must fill its place."""
-        place, transfer = self._posted[0]
-        yield transfer
-        self._posted.popleft()
-        if transfer.nbytes != place.size:
-            raise FormatError(
-                f"rank {self._context.rank}: expected {place.size} bytes of a split frame from "
-                f"rank {self._source}, found {transfer.nbytes}"
-                + (", as if that rank failed" if transfer.nbytes == 0 else "")
-            )
 
     def _post(self, place: Bytes) -> Transfer:
         return self._context.transport.irecv(place, self._source, self._tag)

@@ -1,0 +1,36 @@
+"""Scratch is used again, and not shared between threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from uzipmpi.algorithms.scratch import ALIGNMENT, KEPT_BYTES, Pool
+
+
+def test_a_buffer_is_used_again() -> None:
+    pool = Pool()
+    first, second = pool.take(1000), pool.take(1000)
+    assert first.size == second.size == 1000
+    assert first.ctypes.data % ALIGNMENT == second.ctypes.data % ALIGNMENT == 0
+    assert first.ctypes.data != second.ctypes.data
+    pool.give(first)
+    assert pool.take(999) is not first
+    assert pool.take(1000) is first
+
+
+def test_little_is_kept() -> None:
+    pool = Pool()
+    buffers = [pool.take(KEPT_BYTES // 2) for _ in range(3)]
+    for buffer in buffers:
+        pool.give(buffer)
+    again = [pool.take(KEPT_BYTES // 2) for _ in range(3)]
+    assert sum(any(new is old for old in buffers) for new in again) == 2
+
+
+def test_threads_have_their_own() -> None:
+    pool = Pool()
+    mine = pool.take(64)
+    pool.give(mine)
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(pool.take, 64).result() is not mine
+    assert pool.take(64) is mine
