@@ -56,6 +56,7 @@ class Inbox:
         yield transfer
         self._posted.popleft()
         self._post()
+        self._context.record.received_bytes += transfer.nbytes
         if transfer.nbytes == 0:
             raise FormatError(
                 f"rank {self._context.rank}: expected a frame from rank {self._source}, "

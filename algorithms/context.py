@@ -28,18 +28,21 @@ RAW = 0
 
 @dataclass
 class Record:
-    """What the streams of one call sent.
+    """What the streams of one call sent and received.
 
     Attributes
     ----------
     value_bytes, wire_bytes
         Bytes of the values and of their frames, once for each destination.
+    received_bytes
+        Bytes of the frames that came in.
     frames, raw_frames
         Frames made by this rank, and those of them that hold the values as they are.
     """
 
     value_bytes: int = 0
     wire_bytes: int = 0
+    received_bytes: int = 0
     frames: int = 0
     raw_frames: int = 0
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from uzipmpi.algorithms.operators import AVG, Op
     from uzipmpi.comm import Comm
     from uzipmpi.frames import compress, compress_bound, decompress, frame_info
+    from uzipmpi.progress import Request
     from uzipmpi.stats import Stats
 
     BFLOAT16: MPI.Datatype
@@ -33,6 +34,7 @@ __all__ = [
     "FormatError",
     "MismatchError",
     "Op",
+    "Request",
     "Stats",
     "__version__",
     "compress",
@@ -47,6 +49,7 @@ _HOMES = {
     "AVG": "uzipmpi.algorithms.operators",
     "Comm": "uzipmpi.comm",
     "Op": "uzipmpi.algorithms.operators",
+    "Request": "uzipmpi.progress",
     "Stats": "uzipmpi.stats",
     "compress": "uzipmpi.frames",
     "compress_bound": "uzipmpi.frames",

@@ -73,6 +73,9 @@ def block(spec: Any, *, writable: bool = False, n_blocks: int = 1) -> Tensor | N
     ValueError
         If the buffer is smaller than the count says.
     """
+    if type(spec) is np.ndarray and n_blocks == 1 and (dtype := _named(spec.dtype)):
+        memory = _memory(spec, writable)
+        return None if memory is None else Tensor(memory, dtype)
     parts = _split(spec, (list, tuple))
     entries = parts and _entries(parts, writable)
     if not parts or not entries:
@@ -200,7 +203,7 @@ def same_memory(a: Tensor, b: Tensor) -> bool:
     return a.nbytes == b.nbytes > 0 and a.memory.ctypes.data == b.memory.ctypes.data
 
 
-def _split(spec: Any, pair: type[tuple[Any, ...]] | tuple[type, ...]) -> Parts | None:
+def _split(spec: Any, pair: Any) -> Parts | None:
     """Name the items of a specification; ``pair`` are the types that hold a count and a displacement."""
     if not isinstance(spec, (list, tuple)):
         return None if spec is None else Parts(spec, None, None, None)
@@ -301,8 +304,14 @@ def _kind(buffer: Any) -> DType:
     if dtype is None:
         return DType.BYTES
     if isinstance(dtype, np.dtype):
-        return DType.of(dtype)
+        return _named(dtype)
     return DType.of(str(dtype).rpartition(".")[2])  # "torch.bfloat16"
+
+
+@functools.lru_cache(maxsize=64)
+def _named(dtype: np.dtype[Any]) -> DType:
+    """Remember what a data type is: its name takes microseconds."""
+    return DType.of(dtype)
 
 
 def _own_element(buffer: Any) -> Element | None:

@@ -23,6 +23,9 @@ from uzipmpi.transports.transfer import Transfer
 
 __all__ = ["Comm"]
 
+# Data types whose values a memoryview can take for bytes.
+SIMPLE = frozenset(np.dtype(code) for code in "?bBhHiIlLqQefd")
+
 Self = TypeVar("Self", bound="Comm")
 
 
@@ -62,9 +65,9 @@ class Comm(MPI.Intracomm):
     """
 
     _end: Endpoint | None = None
-    # Arrays of fewer bytes go straight to mpi4py.
-    _plain_send_below = 0
-    _plain_below = 0
+    # Arrays of at most so many bytes go straight to mpi4py.
+    _plain_bytes = -1
+    _plain_wire = False
 
     def __new__(cls: type[Self], comm: MPI.Comm | None = None, **options: Any) -> Self:
         return super().__new__(cls, comm)
@@ -139,7 +142,7 @@ class Comm(MPI.Intracomm):
         """Send; see :meth:`mpi4py.MPI.Comm.Send`."""
         if (
             type(buf) is np.ndarray
-            and (nbytes := buf.nbytes) < self._plain_send_below
+            and (nbytes := buf.nbytes) <= self._plain_bytes
             and nbytes != HEAD_BYTES
             and buf.dtype.isbuiltin == 1
         ):
@@ -152,7 +155,7 @@ class Comm(MPI.Intracomm):
         """Begin to send; see :meth:`mpi4py.MPI.Comm.Isend`."""
         if (
             type(buf) is np.ndarray
-            and (nbytes := buf.nbytes) < self._plain_send_below
+            and (nbytes := buf.nbytes) <= self._plain_bytes
             and nbytes != HEAD_BYTES
             and buf.dtype.isbuiltin == 1
         ):
@@ -169,14 +172,28 @@ class Comm(MPI.Intracomm):
         status: MPI.Status | None = None,
     ) -> None:
         """Receive; see :meth:`mpi4py.MPI.Comm.Recv`."""
-        if self._receives_plainly(buf):
-            super().Recv(buf, source, tag, status)
-        else:
+        if self._end is None or type(buf) is not np.ndarray or buf.dtype not in SIMPLE:
             p2p.recv(self._endpoint, buf, source, tag, status)
+            return
+        nbytes = buf.nbytes
+        if self._plain_wire:
+            super().Recv(buf, source, tag, status)
+            self._received.add_plain(nbytes)
+        elif HEAD_BYTES <= nbytes <= INT_MAX:
+            status = MPI.Status() if status is None else status
+            super().Recv(buf, source, tag, status)
+            if status.count == HEAD_BYTES:
+                p2p.arrived(self._end, buf, status)
+            else:
+                self._received.add_plain(status.count)
+        elif nbytes < HEAD_BYTES and buf.flags.carray:
+            p2p.recv_short(self._end, buf, source, tag, status)
+        else:
+            p2p.recv(self._end, buf, source, tag, status)
 
     def Irecv(self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> MPI.Request:
         """Begin to receive; see :meth:`mpi4py.MPI.Comm.Irecv`."""
-        if self._receives_plainly(buf):
+        if self._plain_wire and self._is_small(buf):
             return super().Irecv(buf, source, tag)
         return p2p.irecv(self._endpoint, buf, source, tag)
 
@@ -213,7 +230,11 @@ class Comm(MPI.Intracomm):
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Broadcast; see :meth:`mpi4py.MPI.Comm.Bcast`."""
-        collectives.bcast(self._endpoint, buf, root)
+        if self._is_small(buf):
+            super().Bcast(buf, root)
+            self.stats["Bcast"].add_plain(buf.nbytes if root == self.rank else 0)
+        else:
+            collectives.bcast(self._endpoint, buf, root)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Gather; see :meth:`mpi4py.MPI.Comm.Gather`."""
@@ -233,7 +254,11 @@ class Comm(MPI.Intracomm):
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Gather on all ranks; see :meth:`mpi4py.MPI.Comm.Allgather`."""
-        collectives.allgather(self._endpoint, sendbuf, recvbuf, vector=False)
+        if self._is_small(recvbuf) and self._is_small(sendbuf):
+            super().Allgather(sendbuf, recvbuf)
+            self.stats["Allgather"].add_plain(sendbuf.nbytes)
+        else:
+            collectives.allgather(self._endpoint, sendbuf, recvbuf, vector=False)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
         """Gather different counts on all ranks; see :meth:`mpi4py.MPI.Comm.Allgatherv`."""
@@ -241,7 +266,11 @@ class Comm(MPI.Intracomm):
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         """Exchange with all ranks; see :meth:`mpi4py.MPI.Comm.Alltoall`."""
-        collectives.alltoall(self._endpoint, sendbuf, recvbuf, vector=False)
+        if self._is_small(recvbuf) and self._is_small(sendbuf):
+            super().Alltoall(sendbuf, recvbuf)
+            self.stats["Alltoall"].add_plain(sendbuf.nbytes)
+        else:
+            collectives.alltoall(self._endpoint, sendbuf, recvbuf, vector=False)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
         """Exchange different counts with all ranks; see :meth:`mpi4py.MPI.Comm.Alltoallv`."""
@@ -251,12 +280,17 @@ class Comm(MPI.Intracomm):
         """Reduce on all ranks; see :meth:`mpi4py.MPI.Comm.Allreduce`. ``op`` may be ours."""
         if self._reduces_plainly(sendbuf, recvbuf, op):
             super().Allreduce(sendbuf, recvbuf, op)
+            self.stats["Allreduce"].add_plain(recvbuf.nbytes)
         else:
             collectives.allreduce(self._endpoint, sendbuf, recvbuf, op)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0) -> None:
         """Reduce on one rank; see :meth:`mpi4py.MPI.Comm.Reduce`. ``op`` may be ours."""
-        collectives.reduce(self._endpoint, sendbuf, recvbuf, op, root)
+        if self._reduces_plainly(sendbuf, recvbuf, op):
+            super().Reduce(sendbuf, recvbuf, op, root)
+            self.stats["Reduce"].add_plain(sendbuf.nbytes)
+        else:
+            collectives.reduce(self._endpoint, sendbuf, recvbuf, op, root)
 
     def Reduce_scatter(
         self,
@@ -361,9 +395,10 @@ class Comm(MPI.Intracomm):
         """Use a handle with these options."""
         self._end = Endpoint(MPI.Intracomm(self), handle, config)
         compressing = selection.compressing(self._end)
-        self._plain_send_below = min(config.min_bytes, INT_MAX) if compressing else INT_MAX
-        self._plain_below = INT_MAX if not handle.framed else 0
-        self._sent, self._isent = handle.stats["Send"], handle.stats["Isend"]
+        self._plain_bytes = min(config.min_bytes - 1, INT_MAX) if compressing else INT_MAX
+        self._plain_wire = not handle.framed
+        stats = handle.stats
+        self._sent, self._isent, self._received = stats["Send"], stats["Isend"], stats["Recv"]
         logging.getLogger("uzipmpi").setLevel(config.log.upper())
 
     def _adopt(self, handle: Handle) -> None:
@@ -373,7 +408,7 @@ class Comm(MPI.Intracomm):
 
     def _detach(self) -> None:
         self._end = None
-        self._plain_send_below = self._plain_below = 0
+        self._plain_bytes = -1
 
     def _child(self: Self, comm: MPI.Comm) -> Self:
         """Wrap a communicator that was made from this one."""
@@ -383,23 +418,22 @@ class Comm(MPI.Intracomm):
             child._attach(handles.agree(comm, config), config)
         return child
 
-    def _receives_plainly(self, buf: Any) -> bool:
+    def _is_small(self, buf: Any) -> bool:
+        """Whether a collective on an array, or a message, is MPI's without a closer look."""
         return (
-            type(buf) is np.ndarray and buf.nbytes < self._plain_below and buf.dtype.isbuiltin == 1
+            type(buf) is np.ndarray
+            and buf.nbytes <= self._plain_bytes
+            and buf.dtype.isbuiltin == 1
         )
 
     def _reduces_plainly(self, sendbuf: Any, recvbuf: Any, op: Any) -> bool:
         """Whether MPI reduces, and nothing has to be looked at more closely."""
         return (
-            type(recvbuf) is np.ndarray
-            and type(sendbuf) is np.ndarray
+            self._is_small(recvbuf)
+            and self._is_small(sendbuf)
             and type(op) is MPI.Op
             and sendbuf is not recvbuf
             and sendbuf.base is recvbuf.base is None  # two views might be the same memory
-            and recvbuf.nbytes < self._plain_send_below
-            and recvbuf.dtype.isbuiltin == 1
-            and sendbuf.dtype.isbuiltin == 1
-            and sendbuf.nbytes == recvbuf.nbytes
         )
 
 

@@ -49,15 +49,12 @@ class Handle:
         self.size = private.Get_size()
         self.one_node = len(set(nodes)) == 1
         self.stats = Stats()
+        # Whether a message may come as a head and parts; else every message is plain MPI's.
+        self.framed = threads and compresses(config, self.one_node)
         # Messages use the lower half of the tags, counted per destination; collectives the upper.
         self._half = (_tag_ub(private) + 1) // 2
         self._messages = [itertools.count() for _ in nodes]
         self._collectives = itertools.count()
-
-    @property
-    def framed(self) -> bool:
-        """Whether a message may come as a head and parts; else every message is plain MPI's."""
-        return self.threads and compresses(self.config, self.one_node)
 
     @property
     def threads_per_rank(self) -> int:

@@ -11,7 +11,7 @@ import atexit
 import threading
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, Literal
 
 from mpi4py import MPI
@@ -24,7 +24,9 @@ __all__ = ["Operation", "Request", "Stages"]
 # How long the thread sleeps when nothing moved: MPI cannot wake it. It begins with the shortest
 # pause each time that something moves and doubles it up to the longest.
 SHORTEST_PAUSE = 20e-6
-LONGEST_PAUSE = 1e-3
+LONGEST_PAUSE = 200e-6
+# To wake a thread costs the caller some 30 microseconds, so it stays awake for a while.
+PATIENCE_AWAKE = 20e-3
 # A send that was dropped still owes its parts when the program ends; without progress for this
 # long its receiver is taken to be gone.
 PATIENCE_AT_EXIT = 2.0
@@ -119,8 +121,10 @@ class Operation:
         status.Set_elements(MPI.BYTE, self.nbytes)
         status.Set_cancelled(self.cancelled)
         if self.error is not None and not self.raised:
-            is_mpi = isinstance(self.error, MPI.Exception)
-            raise self.error if is_mpi else MPI.Exception(MPI.ERR_OTHER) from self.error
+            # mpi4py prints the traceback of what a query function raises: keep it short.
+            if isinstance(self.error, MPI.Exception):
+                raise MPI.Exception(self.error.Get_error_code()) from None
+            raise MPI.Exception(MPI.ERR_OTHER) from None
 
     def _cancel(self, completed: bool) -> None:
         if not completed and self.cancellable is not None:
@@ -131,7 +135,8 @@ class Request(MPI.Request):
     """A request for an operation of uzipmpi's.
 
     Waiting through ``MPI.Request.Waitall`` and the like works as well; an error that is not
-    MPI's is ``MPI.ERR_OTHER`` there.
+    MPI's is ``MPI.ERR_OTHER`` there. But MPICH (5.0.2) aborts when its ``Waitall`` gets a null request
+    beside one of these that is not complete; ``uzipmpi.Request.Waitall`` does not.
     """
 
     operation: Operation | None = None
@@ -170,6 +175,16 @@ class Request(MPI.Request):
                 return False
         return self.Wait(status)
 
+    @classmethod
+    def Waitall(
+        cls, requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None = None
+    ) -> Literal[True]:
+        """Wait for all requests, ours and others; see :meth:`mpi4py.MPI.Request.Waitall`."""
+        for request in requests:
+            if isinstance(request, Request) and request.operation is not None:
+                _engine.finish(request.operation)
+        return super().Waitall(requests, statuses)
+
     def wait(self, status: MPI.Status | None = None) -> Any:
         """Block as ``Wait`` does; there is no object to return."""
         self.Wait(status)
@@ -191,13 +206,15 @@ class Engine:
         self._work = threading.Event()
         self._thread: threading.Thread | None = None
         self._closing = False
+        self._asleep = False
 
     def add(self, operation: Operation) -> None:
         """Take charge of an operation."""
         self._arrivals.append(operation)
         if self._thread is None:
             self._open()
-        self._work.set()
+        if self._asleep:
+            self._work.set()
 
     def advance(self) -> bool:
         """Move on what can be moved; return whether anything was. Never blocks."""
@@ -260,16 +277,26 @@ class Engine:
 
     def _run(self) -> None:
         pause = SHORTEST_PAUSE
+        idle_since = time.monotonic()
         while not self._closing:
-            if not self._operations and not self._arrivals:
-                self._work.wait()
-                self._work.clear()
+            if self.advance():
                 pause = SHORTEST_PAUSE
-            elif self.advance():
-                pause = SHORTEST_PAUSE
-            else:
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                continue
+            if self._operations or self._arrivals:
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since > PATIENCE_AWAKE:
+                self._sleep()
+                idle_since = time.monotonic()
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _sleep(self) -> None:
+        """Sleep until there is an operation; one that comes just now wakes the thread at once."""
+        self._work.clear()
+        self._asleep = True
+        if not self._arrivals and not self._closing:
+            self._work.wait()
+        self._asleep = False
 
 
 def _close_engine(comm: MPI.Comm, keyval: int, engine: Engine) -> None:

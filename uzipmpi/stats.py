@@ -12,15 +12,40 @@ __all__ = ["Stats", "Totals"]
 
 @dataclass
 class Totals:
-    """Sums over the calls of one operation on this rank."""
+    """Sums over the calls of one operation on this rank.
+
+    Attributes
+    ----------
+    calls
+        Number of calls.
+    plain_bytes
+        Bytes of the calls that went to MPI as they were, untimed.
+    coded_bytes, frame_bytes
+        Bytes of values of all others, and what travelled for them.
+    seconds
+        Time spent in those.
+    algorithms, codecs, fallbacks
+        How often each was used, and why something was not compressed.
+    """
 
     calls: int = 0
-    value_bytes: int = 0
-    wire_bytes: int = 0
+    plain_bytes: int = 0
+    coded_bytes: int = 0
+    frame_bytes: int = 0
     seconds: float = 0.0
     algorithms: Counter[str] = field(default_factory=Counter)
     codecs: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of values."""
+        return self.plain_bytes + self.coded_bytes
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes that travelled for them."""
+        return self.plain_bytes + self.frame_bytes
 
     @property
     def ratio(self) -> float:
@@ -30,8 +55,7 @@ class Totals:
     def add_plain(self, nbytes: int) -> None:
         """Count a call that went to MPI as it was, untimed."""
         self.calls += 1
-        self.value_bytes += nbytes
-        self.wire_bytes += nbytes
+        self.plain_bytes += nbytes
 
 
 class Stats:
@@ -48,7 +72,9 @@ class Stats:
 
     def __getitem__(self, operation: str) -> Totals:
         """Return the sums of an operation, named as its method."""
-        with self._lock:
+        try:
+            return self._totals[operation]
+        except KeyError:
             return self._totals.setdefault(operation, Totals())
 
     def add(
@@ -66,8 +92,8 @@ class Stats:
         totals = self[operation]
         with self._lock:
             totals.calls += 1
-            totals.value_bytes += value_bytes
-            totals.wire_bytes += wire_bytes
+            totals.coded_bytes += value_bytes
+            totals.frame_bytes += wire_bytes
             totals.seconds += seconds
             totals.algorithms[algorithm] += 1
             if codec:
