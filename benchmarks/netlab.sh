@@ -81,6 +81,9 @@ run() {
   case $(mpirun --version 2>&1) in *HYDRA*) ;; *) fail "expected MPICH's mpirun in $venv/bin" ;; esac
   # Neither UCX nor libfabric may find the shared memory that these hosts really have.
   export UCX_TLS=tcp,self UCX_NET_DEVICES=eth0 FI_PROVIDER=tcp FI_TCP_IFACE=eth0
+  # Every host takes all cores for its own: the codec's threads get its share of them.
+  local share=$(($(nproc) / n))
+  export UZIPMPI_THREADS=${UZIPMPI_THREADS:-$((share > 1 ? share : 1))}
   enter "${lab}0" mpirun -np "$n" -hosts "$(seq -s, -f "$lab%g" 0 $((n - 1)))" \
     -launcher ssh -launcher-exec "$self" -iface eth0 "$@"
 }
