@@ -8,19 +8,16 @@ order with one rounding. Scratch: 2 frames, and per peer 2 frames and the values
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from uzipmpi.algorithms.channel import DEPTH, Outbox, Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.contributions import Contributions
 from uzipmpi.algorithms.cuts import chunks
+from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.peers import others
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.typing import Tensor
-
-if TYPE_CHECKING:
-    from uzipmpi.algorithms.operators import Operator
 
 __all__ = ["one_shot"]
 

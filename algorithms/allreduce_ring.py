@@ -9,18 +9,14 @@ Scratch: ``LANES`` times 8 frames and the values of one chunk, whatever P.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uzipmpi.algorithms.channel import Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.cuts import even_counts, shards
+from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.ring import GATHER, REDUCE, Lane, gather_wave, lanes, reduce_wave
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.typing import Tensor
-
-if TYPE_CHECKING:
-    from uzipmpi.algorithms.operators import Operator
 
 __all__ = ["ring"]
 

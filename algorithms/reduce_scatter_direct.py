@@ -7,17 +7,14 @@ order with one rounding. Scratch: per peer 4 frames and the values of one chunk.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.cuts import shards
+from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.reduce_shard import reduce_shard
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.stream import drive
 from uzipmpi.typing import Tensor
-
-if TYPE_CHECKING:
-    from uzipmpi.algorithms.operators import Operator
 
 __all__ = ["direct"]
 

@@ -7,18 +7,15 @@ encode. Order and rounding of the fold: see ``ring``. Scratch: ``LANES`` times 4
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from uzipmpi.algorithms.channel import Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.cuts import chunks, shards
+from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.ring import REDUCE, Lane, lanes, reduce_wave
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.typing import Tensor
-
-if TYPE_CHECKING:
-    from uzipmpi.algorithms.operators import Operator
 
 __all__ = ["ring"]
 

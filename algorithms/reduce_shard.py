@@ -7,18 +7,15 @@ fp32 accumulation where the type has 8 or 16 bits and one rounding, as soon as a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from uzipmpi.algorithms.channel import Outbox, Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.contributions import Contributions
 from uzipmpi.algorithms.cuts import chunks
+from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.peers import others
 from uzipmpi.algorithms.stream import Stream, outgoing
 from uzipmpi.typing import Tensor
-
-if TYPE_CHECKING:
-    from uzipmpi.algorithms.operators import Operator
 
 __all__ = ["reduce_shard"]
 

@@ -9,18 +9,14 @@ Scratch: per peer 4 frames and the values of one chunk; on the root 6 frames.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.cuts import even_counts, shards
+from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.peers import others
 from uzipmpi.algorithms.reduce_shard import reduce_shard
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.stream import drive, incoming
 from uzipmpi.typing import Tensor
-
-if TYPE_CHECKING:
-    from uzipmpi.algorithms.operators import Operator
 
 __all__ = ["two_shot"]
 

@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from uzipmpi.algorithms.channel import Inbox, Outbox, Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.cuts import chunks
+from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.scratch import scratch
 from uzipmpi.typing import Tensor
-
-if TYPE_CHECKING:
-    from uzipmpi.algorithms.operators import Operator
 
 __all__ = ["Lane", "Wave", "gather_wave", "lanes", "reduce_wave"]
 

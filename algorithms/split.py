@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 
-import numpy as np
 from mpi4py import MPI
 
 from uzipmpi.algorithms.channel import NOTHING, Waits
 from uzipmpi.algorithms.context import CODEC_AT, RAW, Context
+from uzipmpi.algorithms.scratch import scratch
 from uzipmpi.algorithms.stream import Stream
 from uzipmpi.errors import FormatError
 from uzipmpi.kernels import codec
@@ -44,7 +44,7 @@ class SplitOutbox:
     def __init__(self, context: Context, tensor: Tensor, dest: int, tag: int) -> None:
         self._context, self._dest, self._tag = context, dest, tag
         self.tensor = tensor
-        self.frame = np.empty(codec.bound(tensor.count, tensor.dtype), np.uint8)
+        self.frame = scratch.take(codec.bound(tensor.count, tensor.dtype))
         self.encoder = codec.Encoder(
             tensor,
             self.frame,
@@ -101,6 +101,7 @@ def split_outgoing(outbox: SplitOutbox) -> Stream:
         outbox.send(frame[:HEADER_BYTES])
         outbox.send(frame[rest_start(frame, outbox.fixed_stop) :], outbox.tensor.nbytes)
         yield from outbox.flush()
+        scratch.give(outbox.frame)
 
     return Stream(steps(), outbox)
 
@@ -127,7 +128,7 @@ class SplitInbox:
             raise FormatError(f"expected a fixed part within {bound} bytes, found {fixed_stop}")
         self._context, self._source, self._tag = context, source, tag
         self._fixed_stop = fixed_stop
-        self._frame = np.empty(bound, np.uint8)
+        self._frame = scratch.take(bound)
         places = slices(self._frame, fixed_stop, context.chunk_bytes)
         places.append(self._frame[:HEADER_BYTES])
         self._posted = deque((place, self._post(place)) for place in places)
@@ -140,6 +141,7 @@ class SplitInbox:
             place, transfer = self._posted[0]
             yield transfer
             self._posted.popleft()
+            self._context.record.received_bytes += transfer.nbytes
             filled = filled and transfer.nbytes == place.size
         # The header came last; where it says raw, slices may be missing, but it may not.
         if not filled and not (transfer.nbytes == HEADER_BYTES and self._frame[CODEC_AT] == RAW):
@@ -153,6 +155,7 @@ class SplitInbox:
         self._posted.clear()
         self._context.record.received_bytes += rest.nbytes
         self._context.decode(self._frame[: start + rest.nbytes], tensor)
+        scratch.give(self._frame)
 
     def drain(self) -> Waits:
         """Receive and drop what is still to come."""
