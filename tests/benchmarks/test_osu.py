@@ -88,3 +88,11 @@ def test_wrong_values_are_found(mpirun):
 def test_wrong_number_of_ranks(mpirun):
     with pytest.raises(pytest.fail.Exception, match="expected 2 ranks, found 3"):
         mpirun(3, BENCHMARKS / "osu_latency.py", "-m", "8:8")
+
+
+@pytest.mark.parametrize("algorithm", ["mpi", "ring", "two_shot"])
+def test_sums_of_any_bits_are_judged(mpirun, algorithm):
+    """Random bits hold NaN, infinities, and sums that overflow."""
+    options = ("-m", "65536:65536", "-i", 2, "-x", 0, "--data", "random", "--algo", algorithm)
+    _, rows = parse(mpirun(2, BENCHMARKS / "osu_allreduce.py", *options, "--compress", "always"))
+    assert rows[65536][1] == "Pass"
