@@ -73,6 +73,15 @@ down() {
   ip link del "$lab-br" 2>/dev/null || true
 }
 
+# Every host takes all cores for its own. So the codec's threads get its share of them, and with more
+# hosts than cores MPICH sleeps while it waits: else a rank with work waits for those that poll.
+share_cores() {
+  local share=$(($(nproc) / $1))
+  export UZIPMPI_THREADS=${UZIPMPI_THREADS:-$((share > 1 ? share : 1))}
+  local throttle=MPIR_CVAR_CH4_PROGRESS_THROTTLE
+  [ "$share" -gt 0 ] || export "$throttle=${!throttle:-true}" "${throttle}_NO_PROGRESS_COUNT=256"
+}
+
 run() {
   local n=$1; shift
   check_machine
@@ -81,9 +90,7 @@ run() {
   case $(mpirun --version 2>&1) in *HYDRA*) ;; *) fail "expected MPICH's mpirun in $venv/bin" ;; esac
   # Neither UCX nor libfabric may find the shared memory that these hosts really have.
   export UCX_TLS=tcp,self UCX_NET_DEVICES=eth0 FI_PROVIDER=tcp FI_TCP_IFACE=eth0
-  # Every host takes all cores for its own: the codec's threads get its share of them.
-  local share=$(($(nproc) / n))
-  export UZIPMPI_THREADS=${UZIPMPI_THREADS:-$((share > 1 ? share : 1))}
+  share_cores "$n"
   enter "${lab}0" mpirun -np "$n" -hosts "$(seq -s, -f "$lab%g" 0 $((n - 1)))" \
     -launcher ssh -launcher-exec "$self" -iface eth0 "$@"
 }
