@@ -3,6 +3,7 @@
 #include "checksum.hpp"
 #include "frame.hpp"
 #include "parallel.hpp"
+#include "prefetch.hpp"
 
 namespace uzip {
 namespace {
@@ -104,11 +105,16 @@ class TierDecoder {
       std::memset(scratch + entry.size, 0, kTailSlack);
       tail = scratch;
     }
-    uint8_t* values = values_ + tile * float_format(code_.dtype).tile_bytes();
+    const auto tile_bytes = static_cast<uint64_t>(float_format(code_.dtype).tile_bytes());
+    uint8_t* values = values_ + tile * tile_bytes;
+    const uint8_t* head = frame_ + sections_.heads() + tile * sections_.stride;
+    if (tile + 1 < sections_.tiles) {
+      prefetch_to_write(values + tile_bytes, tile_bytes);
+      prefetch_to_read(head + sections_.stride, sections_.stride);
+    }
     if (packed_) {
       decode_packed_tile(code_, coder_, entry, tail, values);
     } else {
-      const uint8_t* head = frame_ + sections_.heads() + tile * sections_.stride;
       decode_dense_tile(code_, coder_, entry, head, tail, values);
     }
   }

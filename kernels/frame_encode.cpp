@@ -3,6 +3,7 @@
 #include "checksum.hpp"
 #include "frame.hpp"
 #include "parallel.hpp"
+#include "prefetch.hpp"
 #include "tails.hpp"
 
 namespace uzip {
@@ -68,8 +69,10 @@ TierEncoder::TierEncoder(const uint8_t* values, uint64_t count, DType dtype,
       tail_(out + sections_.tails) {}
 
 TileEntry TierEncoder::code_tile(uint64_t tile, uint8_t* tail, uint8_t* end) const {
-  const uint8_t* values = values_ + tile * float_format(dtype_).tile_bytes();
+  const auto tile_bytes = static_cast<uint64_t>(float_format(dtype_).tile_bytes());
+  const uint8_t* values = values_ + tile * tile_bytes;
   uint8_t* head = out_ + sections_.heads() + tile * sections_.stride;
+  if (tile + 1 < sections_.tiles) prefetch_to_read(values + tile_bytes, tile_bytes);
   const auto code_to = [&](uint8_t* place) {
     return packed_ ? encode_packed_tile(code_, coder_, values, place)
                    : encode_dense_tile(code_, coder_, values, head, place);

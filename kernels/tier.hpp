@@ -47,7 +47,7 @@ constexpr int menu_ranks(int menu) {
 
 constexpr int kNotCodable = -1;   // a plane of zero_planes is not zero in the tile
 constexpr int kMalformed = -1;    // the digits ask for more bytes than there are
-constexpr int kTailSlack = 16;    // bytes that a coder may touch after the end of a tail
+constexpr int kTailSlack = 64;    // bytes that a coder may touch after the end of a tail
 constexpr int kMaxHeadBytes = 8192;
 constexpr int kMaxTailBytes = 4096;  // 7 bits of digits and 2 bytes of symbol for each value, rounded up
 

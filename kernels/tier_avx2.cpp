@@ -95,6 +95,14 @@ struct Avx2 {
   static Reg pack_order64(Reg v) { return _mm256_permute4x64_epi64(v, 0xD8); }    // 0, 2, 1, 3
   static Reg unpack_order64(Reg v) { return _mm256_permute4x64_epi64(v, 0xD8); }  // its own inverse
 
+  // The sum of all bytes.
+  static int sum8(Reg v) {
+    const Reg quads = _mm256_sad_epu8(v, _mm256_setzero_si256());
+    const __m128i pairs =
+        _mm_add_epi64(_mm256_castsi256_si128(quads), _mm256_extracti128_si256(quads, 1));
+    return static_cast<int>(_mm_cvtsi128_si64(pairs) + _mm_extract_epi64(pairs, 1));
+  }
+
   // One bit per byte: the highest; whether bytes are equal.
   static Mask sign_bits(Reg v) { return static_cast<Mask>(_mm256_movemask_epi8(v)); }
   static Mask equal_bits(Reg a, Reg b) { return sign_bits(_mm256_cmpeq_epi8(a, b)); }

@@ -102,6 +102,11 @@ struct Avx512 {
     return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), v);
   }
 
+  static int sum8(Reg v) {
+    const Reg quads = _mm512_sad_epu8(v, _mm512_setzero_si512());
+    return static_cast<int>(_mm512_reduce_add_epi64(quads));
+  }
+
   static Mask sign_bits(Reg v) { return _mm512_movepi8_mask(v); }
   static Mask equal_bits(Reg a, Reg b) { return _mm512_cmpeq_epi8_mask(a, b); }
   static Reg spread_bits(const uint8_t* p) { return _mm512_movm_epi8(uzip::load<uint64_t>(p)); }

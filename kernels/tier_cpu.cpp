@@ -70,11 +70,25 @@ uint8_t* pack(uint8_t* fields, int n, int width, uint8_t* out) {
   return out + bytes;
 }
 
+template <int kWidth>
+void unpack_fields(const uint8_t* plane, int n, uint8_t* fields) {
+  constexpr int kPerByte = 8 / kWidth;
+  const int bytes = plane_bytes(kWidth, n);
+  for (int i = 0; i < bytes; ++i) {
+    for (int k = 0; k < kPerByte; ++k) {
+      fields[kPerByte * i + k] = plane[i] >> kWidth * k & ((1 << kWidth) - 1);
+    }
+  }
+}
+
+// Writes n fields, and up to 7 more behind them.
 const uint8_t* unpack(const uint8_t* plane, int n, int width, uint8_t* fields) {
-  const int per_byte = 8 / width;
-  const int mask = (1 << width) - 1;
-  for (int i = 0; i < n; ++i) {
-    fields[i] = static_cast<uint8_t>(plane[i / per_byte] >> (i % per_byte * width) & mask);
+  if (width == 4) {
+    unpack_fields<4>(plane, n, fields);
+  } else if (width == 2) {
+    unpack_fields<2>(plane, n, fields);
+  } else {
+    unpack_fields<1>(plane, n, fields);
   }
   return plane + plane_bytes(width, n);
 }
@@ -96,7 +110,7 @@ uint8_t* pack_digits(const uint8_t* ranks, int n, int width, uint8_t* out) {
 
 const uint8_t* unpack_digits(const uint8_t* plane, int n, int width, uint8_t* digits) {
   if (width != 3) return unpack(plane, n, width, digits);
-  uint8_t high[kTileValues];
+  uint8_t high[kTileValues + 8];
   plane = unpack(plane, n, 2, digits);
   plane = unpack(plane, n, 1, high);
   for (int i = 0; i < n; ++i) digits[i] = static_cast<uint8_t>(digits[i] | high[i] << 2);
@@ -210,7 +224,7 @@ class PortableTier {
     for (int level = 1; level < code.levels; ++level) {
       const int width = code.widths[level];
       if (next - tail + digit_plane_bytes(width, n) > tail_bytes) return kMalformed;
-      uint8_t digits[kTileValues];
+      uint8_t digits[kTileValues + 8];
       next = unpack_digits(next, n, width, digits);
       int escaped = 0;
       for (int i = 0; i < n; ++i) {

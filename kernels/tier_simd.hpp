@@ -2,15 +2,11 @@
 // BMI2, behind a class V of vector operations (tier_avx2.cpp documents them).
 //
 // Why it is fast: the order of positions is the one in which 128-bit lanes come out of packs and unpacks, so that
-// splitting and joining need no shuffle between lanes. Ranks become digits by min and subtract; levels behind the
-// first are selected by pext, and put back by pdep, from words of 32 two-bit digits. Adding the digits of all levels
-// in nibbles gives ranks back, and one byte shuffle turns 16 ranks into exponents.
+// splitting and joining need no shuffle between lanes, and one byte shuffle turns symbols into ranks or back.
+#include "tier_levels.hpp"
 
 namespace uzip {
 namespace {
-
-constexpr int kWords = kTileValues / 32;  // of 64 bits, for 32 two-bit digits each
-constexpr uint64_t kLowBits = 0x5555555555555555;  // of each digit
 
 // --- Values as bytes: b[i] holds byte i of the values at V::kBytes positions --------------------------------------
 
@@ -187,26 +183,6 @@ typename V::Reg pack_two_bits(const typename V::Reg* fields) {
   return V::pack_order32(V::packus16(low, high));
 }
 
-// Digits of two bits, stored as nibbles, to four vectors of bytes: `even` has digits 0, 2 of each four, `odd` 1, 3.
-template <class V>
-void unpack_nibbles(typename V::Reg even, typename V::Reg odd, uint8_t* out) {
-  const auto nibble = V::set8(15);
-  even = V::unpack_order32(even);
-  odd = V::unpack_order32(odd);
-  const auto d0 = V::and_(even, nibble);
-  const auto d1 = V::and_(odd, nibble);
-  const auto d2 = V::and_(V::template srl16<4>(even), nibble);
-  const auto d3 = V::and_(V::template srl16<4>(odd), nibble);
-  const auto low01 = V::unpacklo8(d0, d1);
-  const auto low23 = V::unpacklo8(d2, d3);
-  const auto high01 = V::unpackhi8(d0, d1);
-  const auto high23 = V::unpackhi8(d2, d3);
-  V::store(out, V::unpacklo16(low01, low23));
-  V::store(out + V::kBytes, V::unpackhi16(low01, low23));
-  V::store(out + 2 * V::kBytes, V::unpacklo16(high01, high23));
-  V::store(out + 3 * V::kBytes, V::unpackhi16(high01, high23));
-}
-
 template <class V>
 void pack_plane(const uint8_t* fields, int width, uint8_t* plane) {
   constexpr int kBytes = V::kBytes;
@@ -243,195 +219,25 @@ void unpack_plane(const uint8_t* plane, int width, uint8_t* fields) {
       V::store(fields + p + kBytes, V::unpackhi8(low, high));
     }
   } else if (width == 2) {
-    const auto mask = V::set8(0x33);
+    const auto mask = V::set8(3);
     for (int p = 0; p < kTileValues; p += 4 * kBytes) {
-      const auto bytes = V::load(plane + p / 4);
-      unpack_nibbles<V>(V::and_(bytes, mask), V::and_(V::template srl16<2>(bytes), mask),
-                        fields + p);
+      const auto bytes = V::unpack_order32(V::load(plane + p / 4));
+      const auto d0 = V::and_(bytes, mask);
+      const auto d1 = V::and_(V::template srl16<2>(bytes), mask);
+      const auto d2 = V::and_(V::template srl16<4>(bytes), mask);
+      const auto d3 = V::and_(V::template srl16<6>(bytes), mask);
+      const auto low01 = V::unpacklo8(d0, d1);
+      const auto low23 = V::unpacklo8(d2, d3);
+      const auto high01 = V::unpackhi8(d0, d1);
+      const auto high23 = V::unpackhi8(d2, d3);
+      V::store(fields + p, V::unpacklo16(low01, low23));
+      V::store(fields + p + kBytes, V::unpackhi16(low01, low23));
+      V::store(fields + p + 2 * kBytes, V::unpacklo16(high01, high23));
+      V::store(fields + p + 3 * kBytes, V::unpackhi16(high01, high23));
     }
   } else {
     for (int p = 0; p < kTileValues; p += kBytes) V::store(fields + p, V::spread_bits(plane + p / 8));
   }
-}
-
-// --- Levels ---------------------------------------------------------------------------------------------------------
-
-// Digits of one level as words of 32 two-bit fields; `high` has the third bit of digits of width 3. Values that did
-// not escape from the lower levels have digit 0.
-struct LevelWords {
-  uint64_t low[kWords];
-  uint64_t high[kWords];
-};
-
-template <class V>
-void level_words(const uint8_t* ranks, int first_rank, int width, LevelWords* words) {
-  const auto first = V::set8(first_rank);
-  const auto escape = V::set8((1 << width) - 1);
-  const auto two_bits = V::set8(3);
-  for (int p = 0; p < kTileValues; p += 4 * V::kBytes) {
-    typename V::Reg digits[4];
-    typename V::Reg thirds[4];
-    for (int i = 0; i < 4; ++i) {
-      digits[i] = V::min8(V::subs8(V::load(ranks + p + i * V::kBytes), first), escape);
-      if (width == 3) {
-        thirds[i] = V::and_(V::template srl16<2>(digits[i]), V::set8(1));
-        digits[i] = V::and_(digits[i], two_bits);
-      }
-    }
-    V::store(words->low + p / 32, pack_two_bits<V>(digits));
-    if (width == 3) V::store(words->high + p / 32, pack_two_bits<V>(thirds));
-  }
-}
-
-// The lowest bit of every digit that is an escape.
-inline void escapes(const LevelWords& words, int width, uint64_t* mask) {
-  for (int i = 0; i < kWords; ++i) {
-    uint64_t escaped = words.low[i];
-    if (width >= 2) escaped &= words.low[i] >> 1;
-    if (width == 3) escaped &= words.high[i];
-    mask[i] = escaped & kLowBits;
-  }
-}
-
-inline int count_bits(const uint64_t* mask) {
-  int n = 0;
-  for (int i = 0; i < kWords; ++i) n += static_cast<int>(_mm_popcnt_u64(mask[i]));
-  return n;
-}
-
-// Writes the fields of kBits (1, 2) that the mask selects, without gaps; touches up to 8 bytes behind them.
-template <int kBits>
-uint8_t* compress(const uint64_t* words, const uint64_t* mask, int n, uint8_t* out) {
-  uint8_t* place = out;
-  uint64_t pending = 0;
-  unsigned filled = 0;  // bits of pending
-  for (int i = 0; i < kWords; ++i) {
-    const uint64_t field_mask = mask[i] * (kBits == 2 ? 3 : 1);
-    const uint64_t fields = _pext_u64(words[i], field_mask);
-    pending |= fields << filled;
-    store(place, pending);
-    const uint64_t spilled = (fields >> 1) >> (63 - filled);  // >> (64 - filled), that may be 64
-    filled += static_cast<unsigned>(_mm_popcnt_u64(field_mask));
-    const bool full = filled >= 64;
-    pending = full ? spilled : pending;
-    place += full ? 8 : 0;
-    filled &= 63;
-  }
-  store(place, pending);
-  return out + plane_bytes(kBits, n);
-}
-
-// The inverse: fields that the mask does not select become 0. Reads up to 9 bytes behind the fields.
-template <int kBits>
-const uint8_t* expand(const uint8_t* in, const uint64_t* mask, int n, uint64_t* words) {
-  uint64_t bit = 0;
-  for (int i = 0; i < kWords; ++i) {
-    const uint64_t field_mask = mask[i] * (kBits == 2 ? 3 : 1);
-    const uint8_t* place = in + (bit >> 3);
-    const unsigned shift = bit & 7;
-    const uint64_t last = place[8];
-    const uint64_t fields = load<uint64_t>(place) >> shift | (last << 1) << (63 - shift);
-    words[i] = _pdep_u64(fields, field_mask);
-    bit += static_cast<uint64_t>(_mm_popcnt_u64(field_mask));
-  }
-  return in + plane_bytes(kBits, n);
-}
-
-inline void store_first_level(const LevelWords& words, int width, uint8_t* plane) {
-  if (width == 1) {
-    for (int i = 0; i < kWords; ++i) {
-      store(plane + 4 * i, static_cast<uint32_t>(_pext_u64(words.low[i], kLowBits)));
-    }
-    return;
-  }
-  std::memcpy(plane, words.low, sizeof words.low);
-  if (width == 2) return;
-  for (int i = 0; i < kWords; ++i) {
-    store(plane + sizeof words.low + 4 * i,
-          static_cast<uint32_t>(_pext_u64(words.high[i], kLowBits)));
-  }
-}
-
-inline void load_first_level(const uint8_t* plane, int width, LevelWords* words) {
-  const auto spread = [](const uint8_t* bits, uint64_t* to) {
-    for (int i = 0; i < kWords; ++i) to[i] = _pdep_u64(load<uint32_t>(bits + 4 * i), kLowBits);
-  };
-  if (width == 1) return spread(plane, words->low);
-  std::memcpy(words->low, plane, sizeof words->low);
-  if (width == 3) spread(plane + sizeof words->low, words->high);
-}
-
-// Writes the digits of all levels; returns the end of the tail so far. *n: the values without a rank.
-template <class V>
-uint8_t* store_levels(const TierCode& code, const uint8_t* ranks, uint8_t* plane, uint8_t* tail,
-                      int* n) {
-  LevelWords words;
-  uint64_t mask[kWords];
-  int first_rank = 0;
-  for (int level = 0; level < code.levels; ++level) {
-    const int width = code.widths[level];
-    level_words<V>(ranks, first_rank, width, &words);
-    if (level == 0) {
-      store_first_level(words, width, plane);
-    } else if (width == 1) {
-      tail = compress<1>(words.low, mask, *n, tail);
-    } else {
-      tail = compress<2>(words.low, mask, *n, tail);
-      if (width == 3) tail = compress<1>(words.high, mask, *n, tail);
-    }
-    escapes(words, width, mask);
-    *n = count_bits(mask);
-    if (*n == 0) break;
-    first_rank += (1 << width) - 1;
-  }
-  return tail;
-}
-
-// Sums of digits, in nibbles; see unpack_nibbles().
-struct NibbleSums {
-  uint64_t even[kWords];
-  uint64_t odd[kWords];
-
-  void add(const LevelWords& words, int width) {
-    constexpr uint64_t kDigits = 0x3333333333333333;
-    for (int i = 0; i < kWords; ++i) {
-      even[i] += words.low[i] & kDigits;
-      odd[i] += words.low[i] >> 2 & kDigits;
-    }
-    if (width != 3) return;
-    for (int i = 0; i < kWords; ++i) {
-      even[i] += (words.high[i] & kDigits) << 2;
-      odd[i] += (words.high[i] >> 2 & kDigits) << 2;
-    }
-  }
-};
-
-// Reads the digits of all levels; returns the end of their planes in the tail, or nullptr if that passes `end`.
-inline const uint8_t* load_levels(const TierCode& code, const uint8_t* plane, const uint8_t* tail,
-                                  const uint8_t* end, NibbleSums* sums, int* n) {
-  LevelWords words;
-  uint64_t mask[kWords];
-  std::memset(sums, 0, sizeof *sums);
-  for (int level = 0; level < code.levels; ++level) {
-    const int width = code.widths[level];
-    if (level == 0) {
-      load_first_level(plane, width, &words);
-    } else {
-      const int bytes = plane_bytes(width == 1 ? 1 : 2, *n) + (width == 3 ? plane_bytes(1, *n) : 0);
-      if (end - tail < bytes) return nullptr;
-      if (width == 1) {
-        tail = expand<1>(tail, mask, *n, words.low);
-      } else {
-        tail = expand<2>(tail, mask, *n, words.low);
-        if (width == 3) tail = expand<1>(tail, mask, *n, words.high);
-      }
-    }
-    sums->add(words, width);
-    escapes(words, width, mask);
-    *n = count_bits(mask);
-    if (*n == 0) break;
-  }
-  return tail;
 }
 
 // --- Tiles ----------------------------------------------------------------------------------------------------------
@@ -527,7 +333,9 @@ class SimdTier {
     if (code.widths[0] == 4) {
       pack_plane<V>(ranks, 4, head + code.digits);
     } else {
-      end = store_levels<V>(code, ranks, head + code.digits, tail, &n);
+      Nibbles nibbles;
+      pack_plane<V>(ranks, 4, reinterpret_cast<uint8_t*>(nibbles.words));
+      end = store_levels<V>(code, &nibbles, head + code.digits, tail, &n);
     }
     if (n != 0) {
       for_each_unranked<V>(ranks, code.n_ranks,
@@ -547,12 +355,10 @@ class SimdTier {
       unpack_plane<V>(head + code.digits, 4, ranks);
       n = for_each_unranked<V>(ranks, code.n_ranks, [](int) {});
     } else {
-      NibbleSums sums;
-      next = load_levels(code, head + code.digits, tail, end, &sums, &n);
+      Nibbles nibbles;
+      next = load_levels<V>(code, head + code.digits, tail, end, &nibbles, &n);
       if (next == nullptr) return kMalformed;
-      for (int p = 0; p < kTileValues; p += 4 * V::kBytes) {
-        unpack_nibbles<V>(V::load(sums.even + p / 32), V::load(sums.odd + p / 32), ranks + p);
-      }
+      unpack_plane<V>(reinterpret_cast<const uint8_t*>(nibbles.words), 4, ranks);
     }
     if (end - next < n * kFormat.symbol_bytes()) return kMalformed;
     for (int i = 0; i < kMaxSubPlanes && kFormat.sub_bits[i] != 0; ++i) {

@@ -53,42 +53,67 @@ int count_zeros(const uint8_t* values) {
   return zeros;
 }
 
-// Writes the mask of the values that are not zero bits, and moves these, in order of position, to the first
-// positions of a tile whose other values are left alone. Returns how many there are.
+// Writes the mask of the values that are not zero bits, and these, in order of position, to `nonzeros` (one more is
+// touched). Returns how many there are. No branches: where zeros are is hard to predict.
 template <typename Word>
-int compact(const uint8_t* values, uint8_t* mask, uint8_t* compacted) {
-  int n = 0;
+int compact(const uint8_t* values, uint8_t* mask, uint8_t* nonzeros) {
+  size_t n = 0;
   for (int p = 0; p < kTileValues; p += 8) {
-    int bits = 0;
     const uint8_t* run = values + kValueOfPosition[p] * sizeof(Word);
+    unsigned bits = 0;
     for (int k = 0; k < 8; ++k) {
       const Word value = load<Word>(run + k * sizeof(Word));
-      const int place = kValueOfPosition[n & (kTileValues - 1)];
-      if (value != 0) store<Word>(compacted + place * sizeof(Word), value);
-      bits |= static_cast<int>(value != 0) << k;
-      n += value != 0;
+      const unsigned set = value != 0;
+      store<Word>(nonzeros + n * sizeof(Word), value);
+      bits |= set << k;
+      n += set;
     }
     mask[p / 8] = static_cast<uint8_t>(bits);
   }
-  return n;
+  return static_cast<int>(n);
 }
 
+// The inverse; one value behind the last may be read.
 template <typename Word>
-void expand(const uint8_t* compacted, const uint8_t* mask, uint8_t* values) {
-  int n = 0;
-  for (int p = 0; p < kTileValues; ++p) {
-    const bool set = (mask[p / 8] >> p % 8 & 1) != 0;
-    const int place = kValueOfPosition[n & (kTileValues - 1)];
-    const Word value = set ? load<Word>(compacted + place * sizeof(Word)) : Word{0};
-    store<Word>(values + kValueOfPosition[p] * sizeof(Word), value);
-    n += set;
+void expand(const uint8_t* nonzeros, const uint8_t* mask, uint8_t* values) {
+  size_t n = 0;
+  for (int p = 0; p < kTileValues; p += 8) {
+    uint8_t* run = values + kValueOfPosition[p] * sizeof(Word);
+    const unsigned bits = mask[p / 8];
+    for (int k = 0; k < 8; ++k) {
+      const Word set = bits >> k & 1;
+      const Word next = load<Word>(nonzeros + n * sizeof(Word));
+      store<Word>(run + k * sizeof(Word), static_cast<Word>(next & (Word{0} - set)));
+      n += set;
+    }
   }
 }
 
-template <typename Word>
-void fill(Word value, uint8_t* values) {
-  for (int v = 0; v < kTileValues; ++v) store<Word>(values + v * sizeof(Word), value);
+// Values in order of position to a tile, and back: runs of 8 change places.
+void order_as_tile(const uint8_t* positions, int itemsize, uint8_t* values) {
+  for (int p = 0; p < kTileValues; p += 8) {
+    std::memcpy(values + kValueOfPosition[p] * itemsize, positions + p * itemsize,
+                static_cast<size_t>(8 * itemsize));
+  }
 }
+
+void order_as_positions(const uint8_t* values, int itemsize, uint8_t* positions) {
+  for (int p = 0; p < kTileValues; p += 8) {
+    std::memcpy(positions + p * itemsize, values + kValueOfPosition[p] * itemsize,
+                static_cast<size_t>(8 * itemsize));
+  }
+}
+
+// Values `first` to the last of a tile.
+template <typename Word>
+void fill(Word value, int first, uint8_t* values) {
+  for (int v = first; v < kTileValues; ++v) store<Word>(values + v * sizeof(Word), value);
+}
+
+// The values of a tile, and one more that is touched.
+struct TileValues {
+  alignas(64) uint8_t bytes[8 * kTileValues + 8];
+};
 
 // Calls visit(a value of the word type of this size) and returns what it returns.
 template <typename Visit>
@@ -105,28 +130,31 @@ auto with_word(int itemsize, Visit visit) {
   }
 }
 
-// The rest of a masked tile is the body of a tile in which values of rank 0 and rest 0 follow the n values: their
-// fields are 0 and they have no further digits, so the first n fields of every plane, and the tail, are the body.
-void fill_rank_zero(const TierCode& code, int itemsize, int mantissa_bits, uint8_t* values) {
-  with_word(itemsize, [&](auto word) {
+// Makes a tile of the values that are not zero. Values of rank 0 and rest 0 follow them: their fields are 0 and they
+// have no further digits, so the first n fields of every plane of this tile, and its tail, are the body of n values.
+int make_masked_tile(const TierCode& code, const uint8_t* values, uint8_t* mask, uint8_t* tile) {
+  const FloatFormat format = float_format(code.dtype);
+  TileValues nonzeros;
+  const int n = with_word(format.itemsize, [&](auto word) {
     using Word = decltype(word);
-    fill<Word>(static_cast<Word>(uint64_t{code.symbol_of_rank[0]} << mantissa_bits), values);
+    const int found = compact<Word>(values, mask, nonzeros.bytes);
+    const uint64_t symbol = code.symbol_of_rank[0];
+    fill<Word>(static_cast<Word>(symbol << format.mantissa_bits), found, nonzeros.bytes);
+    return found;
   });
+  order_as_tile(nonzeros.bytes, format.itemsize, tile);
+  return n;
 }
 
 // Returns the bytes written, not padded, or kNotCodable.
 int encode_masked(const TierCode& code, const TierCoder& coder, const uint8_t* values,
                   uint8_t* out) {
-  const FloatFormat format = float_format(code.dtype);
-  alignas(64) uint8_t compacted[8 * kTileValues];
+  TileValues compacted;
   alignas(64) uint8_t head[kMaxHeadBytes];
-  fill_rank_zero(code, format.itemsize, format.mantissa_bits, compacted);
-  const int n = with_word(format.itemsize, [&](auto word) {
-    return compact<decltype(word)>(values, out, compacted);
-  });
+  const int n = make_masked_tile(code, values, out, compacted.bytes);
   uint8_t* end = out + kMaskBytes;
   uint8_t* tail = end + body_head_bytes(code, n);
-  const int tail_bytes = coder.encode(code, compacted, head, tail);
+  const int tail_bytes = coder.encode(code, compacted.bytes, head, tail);
   if (tail_bytes == kNotCodable) return kNotCodable;
   for_each_plane(code, [&](int offset, int width) {
     std::memcpy(end, head + offset, static_cast<size_t>(plane_bytes(width, n)));
@@ -149,7 +177,7 @@ void decode_masked(const TierCode& code, const TierCoder& coder, int size, const
   require(tail_room >= 0, "a masked tile as large as its mask asks for", size);
 
   alignas(64) uint8_t head[kMaxHeadBytes] = {};
-  alignas(64) uint8_t compacted[8 * kTileValues];
+  TileValues compacted;
   for_each_plane(code, [&](int offset, int width) {
     const int bytes = plane_bytes(width, n);
     std::memcpy(head + offset, plane, static_cast<size_t>(bytes));
@@ -158,13 +186,15 @@ void decode_masked(const TierCode& code, const TierCoder& coder, int size, const
     const int used = width * n % 8;
     if (used != 0) head[offset + bytes - 1] &= static_cast<uint8_t>((1 << used) - 1);
   });
-  const int tail_bytes = coder.decode(code, head, tail, tail_room, compacted);
+  const int tail_bytes = coder.decode(code, head, tail, tail_room, compacted.bytes);
   const int found = static_cast<int>(tail - tile) + tail_bytes;
   require(tail_bytes != kMalformed && align_up(static_cast<uint64_t>(found)) ==
                                           static_cast<uint64_t>(size),
           "a masked tile as large as its digits ask for", size);
+  TileValues nonzeros;
+  order_as_positions(compacted.bytes, format.itemsize, nonzeros.bytes);
   with_word(format.itemsize, [&](auto word) {
-    expand<decltype(word)>(compacted, tile, values);
+    expand<decltype(word)>(nonzeros.bytes, tile, values);
   });
 }
 
@@ -176,7 +206,7 @@ void decode_constant(int size, int tile_bytes, int itemsize, const uint8_t* tile
   require(size == kAlignment, "a constant tile of 0 or 16 bytes", size);
   with_word(itemsize, [&](auto word) {
     using Word = decltype(word);
-    fill<Word>(load<Word>(tile), values);
+    fill<Word>(load<Word>(tile), 0, values);
   });
 }
 
