@@ -87,19 +87,15 @@ def test_reads_a_table_of_two_codes(simd: str, frequency: int) -> None:
 
 
 def test_divides_exactly(simd: str) -> None:
-    """Frequencies of all sizes, coded with reciprocals here and by division in the reference."""
+    """A quotient that is wrong for one state in a million makes a stream that ends elsewhere."""
     generator = np.random.default_rng(8)
-    for share in np.linspace(0.02, 0.98, 49):
-        codes = generator.integers(256, size=20 * TILE, dtype=np.uint8)
-        codes[generator.random(codes.size) < 0.5] &= 0xF3
-        codes[generator.random(codes.size) < share] = 77
-        tensor = Tensor(codes, DType.FLOAT8_E4M3FN)
-        out = np.zeros(codec.bound(tensor.count, tensor.dtype), np.uint8)
-        frame = out[: codec.encode(tensor, out, codec="ans")]
-        if codec.info(frame).codec == "ans":
-            check(tensor, frame)
-    assert codec.info(frame).codec == "ans"
-    assert reference.table_of(frame)[77] > 3000
+    codes = generator.integers(256, size=2048 * TILE, dtype=np.uint8)
+    places = generator.permutation(codes.size)
+    for share in np.linspace(0.5, 0.98, 25):
+        codes[places[: int(share * codes.size)]] = 77
+        frame = encode(Tensor(codes, DType.FLOAT8_E4M3FN))
+        assert reference.table_of(frame)[77] > 1800
+        assert np.array_equal(decode(frame, DType.FLOAT8_E4M3FN), codes)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
