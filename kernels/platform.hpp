@@ -1,8 +1,10 @@
 // The only file that names a vendor: compilers, devices and instruction sets.
 //
-// UZIP_HD marks arithmetic that is compiled for the host and for the device.
-// UZIP_TARGET_BEGIN(features) .. UZIP_TARGET_END compile the functions between them for instructions that the
-// rest of the library must not use; whoever calls them has asked simd.hpp first.
+// UZIP_HD marks arithmetic that is compiled for the host and for the device. GPU sources (.cu) are
+// compiled as CUDA, as HIP, or, with UZIP_EMULATION, as C++ for a processor that plays the lanes in
+// turn; UZIP_GPU_SOURCE tells them. UZIP_TARGET_BEGIN(features) .. UZIP_TARGET_END compile the
+// functions between them for instructions that the rest of the library must not use; whoever calls
+// them has asked simd.hpp first.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
@@ -12,7 +14,8 @@
 #endif
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "uzipmpi reads and writes its little-endian frames in place: a little-endian machine is needed"
+#error \
+    "uzipmpi reads and writes its little-endian frames in place: a little-endian machine is needed"
 #endif
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
@@ -27,7 +30,112 @@
   UZIP_PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
 #define UZIP_TARGET_END _Pragma("clang attribute pop")
 #else
-#define UZIP_TARGET_BEGIN(features) \
-  _Pragma("GCC push_options") UZIP_PRAGMA(GCC target(features))
+#define UZIP_TARGET_BEGIN(features) _Pragma("GCC push_options") UZIP_PRAGMA(GCC target(features))
 #define UZIP_TARGET_END _Pragma("GCC pop_options")
 #endif
+
+#if defined(__CUDACC__) || defined(__HIPCC__) || defined(UZIP_EMULATION)
+#define UZIP_GPU_SOURCE 1
+#else
+#define UZIP_GPU_SOURCE 0
+#endif
+
+#if UZIP_GPU_SOURCE
+#include <cstddef>
+#include <cstdint>
+
+#if defined(UZIP_EMULATION)
+#include "emulation_gpu.hpp"
+#else
+
+#if defined(__HIPCC__)
+#include <hip/hip_runtime.h>
+#define UZIP_VENDOR(name) hip##name
+#define UZIP_MULTIPROCESSORS hipDeviceAttributeMultiprocessorCount
+#else
+#include <cuda_runtime.h>
+#define UZIP_VENDOR(name) cuda##name
+#define UZIP_MULTIPROCESSORS cudaDevAttrMultiProcessorCount
+#endif
+
+#define UZIP_DEVICE __device__ __forceinline__
+// A kernel whose blocks have `threads` threads, and of whose blocks a multiprocessor should hold
+// `blocks`.
+#define UZIP_KERNEL(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
+
+namespace uzip::gpu {
+
+using Stream = UZIP_VENDOR(Stream_t);
+
+UZIP_DEVICE int thread_index() { return static_cast<int>(threadIdx.x); }
+UZIP_DEVICE uint32_t block_index() { return blockIdx.x; }
+UZIP_DEVICE uint32_t block_count() { return gridDim.x; }
+UZIP_DEVICE void sync_block() { __syncthreads(); }
+UZIP_DEVICE void fence_device() { __threadfence(); }
+
+#if defined(__HIPCC__)
+// A wavefront may hold two groups of 32 lanes. It runs in lockstep: its memory needs an order, no
+// barrier.
+UZIP_DEVICE void sync_lanes() { __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront"); }
+UZIP_DEVICE uint32_t ballot32(bool vote) {
+  return static_cast<uint32_t>(__ballot(vote) >> (__lane_id() & 32));
+}
+UZIP_DEVICE uint32_t shuffle32(uint32_t word, int from) { return __shfl(word, from, 32); }
+UZIP_DEVICE uint32_t shuffle_up32(uint32_t word, int by) { return __shfl_up(word, by, 32); }
+UZIP_DEVICE uint32_t shuffle_xor32(uint32_t word, int mask) { return __shfl_xor(word, mask, 32); }
+#else
+UZIP_DEVICE void sync_lanes() { __syncwarp(); }
+UZIP_DEVICE uint32_t ballot32(bool vote) { return __ballot_sync(~0u, vote); }
+UZIP_DEVICE uint32_t shuffle32(uint32_t word, int from) { return __shfl_sync(~0u, word, from); }
+UZIP_DEVICE uint32_t shuffle_up32(uint32_t word, int by) { return __shfl_up_sync(~0u, word, by); }
+UZIP_DEVICE uint32_t shuffle_xor32(uint32_t word, int mask) {
+  return __shfl_xor_sync(~0u, word, mask);
+}
+#endif
+
+UZIP_DEVICE int popcount(uint32_t word) { return __popc(word); }
+UZIP_DEVICE int lowest_bit(uint32_t word) { return __ffs(static_cast<int>(word)) - 1; }
+
+// On shared and on global memory.
+UZIP_DEVICE uint32_t atomic_add(uint32_t* place, uint32_t word) { return atomicAdd(place, word); }
+UZIP_DEVICE void atomic_or(uint32_t* place, uint32_t word) { atomicOr(place, word); }
+UZIP_DEVICE void atomic_max(uint32_t* place, uint32_t word) { atomicMax(place, word); }
+
+// The shared memory that the launch gave the block.
+UZIP_DEVICE uint8_t* shared_memory() {
+  extern __shared__ __align__(16) uint8_t uzip_shared[];
+  return uzip_shared;
+}
+
+#if defined(__CUDA_ARCH__)
+#define UZIP_PTX 1
+#else
+#define UZIP_PTX 0
+#endif
+
+// Blocks of a kernel that the current device holds at a time, at least 1.
+template <typename Kernel>
+int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
+  int device = 0;
+  int processors = 1;
+  int blocks = 1;
+  (void)UZIP_VENDOR(GetDevice)(&device);
+  (void)UZIP_VENDOR(DeviceGetAttribute)(&processors, UZIP_MULTIPROCESSORS, device);
+  (void)UZIP_VENDOR(OccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, kernel, threads,
+                                                               shared_bytes);
+  return blocks * processors > 0 ? blocks * processors : 1;
+}
+
+// Returns nullptr, or what the driver says is wrong.
+template <typename Kernel, typename... Arguments>
+const char* launch(Kernel kernel, int blocks, int threads, size_t shared_bytes, Stream stream,
+                   Arguments... arguments) {
+  void* addresses[] = {&arguments...};
+  const auto status = UZIP_VENDOR(LaunchKernel)(reinterpret_cast<const void*>(kernel), dim3(blocks),
+                                                dim3(threads), addresses, shared_bytes, stream);
+  return status == UZIP_VENDOR(Success) ? nullptr : UZIP_VENDOR(GetErrorString)(status);
+}
+
+}  // namespace uzip::gpu
+#endif  // UZIP_EMULATION
+#endif  // UZIP_GPU_SOURCE

@@ -29,7 +29,7 @@ def test_the_sources_are_here() -> None:
     ("pattern", "allowed"),
     [
         (r"^\s*(from|import) mpi4py\b", r"uzipmpi/|algorithms/"),
-        (r"#include <pybind11", r"kernels/bindings\.cpp$"),
+        (r"#include <pybind11", r"kernels/bindings(\.cpp|_gpu\.cu)$"),
         (r"\b(cuda|hip)[A-Z_]\w*|\b__(CUDA|HIP)\w*", r"kernels/platform\.hpp$|.*\.py$"),
         (r"#include <(cuda|hip)", r"kernels/platform\.hpp$"),
     ],

@@ -1,0 +1,50 @@
+// The face of the GPU codec: device pointers, sizes and a stream. Nothing here allocates or waits
+// for the device. A stream is the vendor's handle as a plain pointer, so that whoever calls this
+// needs none of the vendor's headers.
+#pragma once
+
+#include "format.hpp"
+
+namespace uzip::gpu {
+
+// What a decoder found. The word is the largest that any tile found; the caller zeroes it before.
+enum class FrameStatus : uint32_t {
+  kOk = 0,
+  kTile = 1,      // a tile's size, kind or place is wrong
+  kSections = 2,  // sizes that do not add up
+  kMismatch = 3,  // a frame of another data type, count or size than expected
+  kHeader = 4,    // not a header of version 1
+};
+
+// Scratch of an encoder. All zero before its first use; every call leaves it so. One call at a time
+// may use it.
+struct EncodeScratch {
+  uint32_t tail_units;  // of 16 bytes, handed out so far
+  uint32_t overflow;    // some tails had no room
+  uint32_t blocks_done;
+  uint32_t reserved;
+};
+
+struct EncodeOptions {
+  int menu = -1;        // digit widths; -1: the best for a sample of the values
+  bool raw = false;     // a raw frame whatever the values
+  bool always = false;  // a tier frame also where little is expected from it
+  int max_blocks = 0;   // of the grid; 0: as many as the device holds
+};
+
+struct DecodeOptions {
+  int max_blocks = 0;
+};
+
+// Writes a frame of `count` values to `frame`: bound(count, dtype) bytes, aligned to 16 as scratch
+// is. Values are aligned to their own size at least. The header, which says the size, is written
+// last. Returns nullptr, or why nothing was launched.
+const char* encode(const void* values, uint64_t count, DType dtype, void* frame,
+                   EncodeScratch* scratch, const EncodeOptions& options, void* stream);
+
+// Writes the values of the frame of `frame_bytes` bytes, aligned to 16, and the status. The values
+// are unspecified where it is not kOk.
+const char* decode(const void* frame, uint64_t frame_bytes, DType dtype, uint64_t count,
+                   void* values, uint32_t* status, const DecodeOptions& options, void* stream);
+
+}  // namespace uzip::gpu

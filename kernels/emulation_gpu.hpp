@@ -1,0 +1,197 @@
+// A GPU played by one thread: the threads of a block are coroutines that take turns where they
+// meet.
+//
+// For tests of GPU sources on machines without a GPU, compiled as C++ with UZIP_EMULATION. Blocks
+// run one after the other. Lanes that wait for others which never come are reported, and so are
+// reads beyond shared memory's end when the tests compile with a sanitizer.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#define UZIP_DEVICE inline
+#define UZIP_KERNEL(threads, blocks) inline void
+#define UZIP_PTX 0
+
+namespace uzip::gpu {
+
+using Stream = void*;
+
+namespace emulation {
+
+constexpr int kLanes = 32;
+constexpr size_t kStackBytes = 128 << 10;
+
+// A place where `members` coroutines meet.
+struct Meeting {
+  int members = 0;
+  int arrived = 0;
+  uint64_t round = 0;
+};
+
+struct Warp {
+  Meeting meeting;
+  uint32_t words[2][kLanes];  // what lanes give to each other, by parity of the round
+};
+
+class Block {
+ public:
+  Block(int threads, size_t shared_bytes)
+      : shared(shared_bytes), warps_(static_cast<size_t>(threads / kLanes)) {
+    for (Warp& warp : warps_) warp.meeting.members = kLanes;
+    all_.members = threads;
+    for (int i = 0; i < threads; ++i) coroutines_.push_back(std::make_unique<Coroutine>());
+  }
+
+  void run(const std::function<void()>& body) {
+    body_ = &body;
+    for (auto& coroutine : coroutines_) start(*coroutine);
+    for (size_t left = coroutines_.size(); left != 0;) {
+      moved_ = false;
+      backwards_ = !backwards_;  // so that a missing barrier shows in one of the two orders
+      for (size_t turn = 0; turn < coroutines_.size(); ++turn) {
+        const size_t i = backwards_ ? coroutines_.size() - 1 - turn : turn;
+        if (coroutines_[i]->done) continue;
+        thread = static_cast<int>(i);
+        swapcontext(&scheduler_, &coroutines_[i]->context);
+        if (!coroutines_[i]->done) continue;
+        moved_ = true;
+        --left;
+      }
+      if (!moved_) fail("threads of a block wait for each other in different places");
+    }
+  }
+
+  // Returns the round of this meeting once all its members are there.
+  uint64_t meet(Meeting& meeting) {
+    const uint64_t round = meeting.round;
+    moved_ = true;
+    if (++meeting.arrived == meeting.members) {
+      meeting.arrived = 0;
+      ++meeting.round;
+    }
+    while (meeting.round == round) swapcontext(&coroutines_[thread]->context, &scheduler_);
+    return round;
+  }
+  void meet_all() { meet(all_); }
+  Warp& warp() { return warps_[static_cast<size_t>(thread / kLanes)]; }
+
+  // What each lane of the warp gave.
+  const uint32_t* exchange(uint32_t word) {
+    Warp& mine = warp();
+    mine.words[mine.meeting.round & 1][thread % kLanes] = word;
+    return mine.words[meet(mine.meeting) & 1];
+  }
+
+  std::vector<uint64_t> shared;
+  int thread = 0;
+
+ private:
+  struct Coroutine {
+    ucontext_t context;
+    std::unique_ptr<char[]> stack{new char[kStackBytes]};
+    bool done = false;
+  };
+
+  [[noreturn]] static void fail(const char* what) {
+    std::fprintf(stderr, "emulated GPU: %s\n", what);
+    std::abort();
+  }
+
+  void start(Coroutine& coroutine) {
+    getcontext(&coroutine.context);
+    coroutine.context.uc_stack.ss_sp = coroutine.stack.get();
+    coroutine.context.uc_stack.ss_size = kStackBytes;
+    coroutine.context.uc_link = &scheduler_;
+    coroutine.done = false;
+    makecontext(&coroutine.context, &Block::enter, 0);
+  }
+  static void enter();
+
+  std::vector<Warp> warps_;
+  Meeting all_;
+  std::vector<std::unique_ptr<Coroutine>> coroutines_;
+  ucontext_t scheduler_;
+  const std::function<void()>* body_ = nullptr;
+  bool moved_ = false;
+  bool backwards_ = false;
+};
+
+inline Block* running = nullptr;
+inline uint32_t block = 0;
+inline uint32_t blocks = 0;
+inline int resident = 3;  // blocks of the emulated device, for tests to choose
+
+inline void Block::enter() {
+  (*running->body_)();
+  running->coroutines_[static_cast<size_t>(running->thread)]->done = true;
+}
+
+}  // namespace emulation
+
+inline int thread_index() { return emulation::running->thread; }
+inline uint32_t block_index() { return emulation::block; }
+inline uint32_t block_count() { return emulation::blocks; }
+inline void sync_block() { emulation::running->meet_all(); }
+inline void fence_device() {}
+
+inline void sync_lanes() { emulation::running->exchange(0); }
+inline uint32_t ballot32(bool vote) {
+  const uint32_t* votes = emulation::running->exchange(vote ? 1 : 0);
+  uint32_t ballot = 0;
+  for (int lane = 0; lane < emulation::kLanes; ++lane) ballot |= votes[lane] << lane;
+  return ballot;
+}
+inline uint32_t shuffle32(uint32_t word, int from) {
+  return emulation::running->exchange(word)[from & 31];
+}
+inline uint32_t shuffle_up32(uint32_t word, int by) {
+  const int lane = thread_index() & 31;
+  return emulation::running->exchange(word)[lane < by ? lane : lane - by];
+}
+inline uint32_t shuffle_xor32(uint32_t word, int mask) {
+  return emulation::running->exchange(word)[(thread_index() & 31) ^ mask];
+}
+
+inline int popcount(uint32_t word) { return __builtin_popcount(word); }
+inline int lowest_bit(uint32_t word) { return __builtin_ffs(static_cast<int>(word)) - 1; }
+
+inline uint32_t atomic_add(uint32_t* place, uint32_t word) {
+  const uint32_t before = *place;
+  *place += word;
+  return before;
+}
+inline void atomic_or(uint32_t* place, uint32_t word) { *place |= word; }
+inline void atomic_max(uint32_t* place, uint32_t word) {
+  if (word > *place) *place = word;
+}
+
+inline uint8_t* shared_memory() {
+  return reinterpret_cast<uint8_t*>(emulation::running->shared.data());
+}
+
+template <typename Kernel>
+int resident_blocks(Kernel, int, size_t) {
+  return emulation::resident;
+}
+
+template <typename Kernel, typename... Arguments>
+const char* launch(Kernel kernel, int blocks, int threads, size_t shared_bytes, Stream,
+                   Arguments... arguments) {
+  emulation::Block block(threads, (shared_bytes + 15) / 16 * 2);
+  emulation::running = &block;
+  emulation::blocks = static_cast<uint32_t>(blocks);
+  for (emulation::block = 0; emulation::block < emulation::blocks; ++emulation::block) {
+    block.run([&] { kernel(arguments...); });
+  }
+  emulation::running = nullptr;
+  return nullptr;
+}
+
+}  // namespace uzip::gpu

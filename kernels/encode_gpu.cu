@@ -1,0 +1,278 @@
+// Frames from tensors, in one launch.
+//
+// Every block first chooses the parameters, all the same ones. Then a block codes a group of tiles
+// at a time, a warp each tile; heads go to their places at once. Tails wait in shared memory until
+// one atomic addition per group has told where they go. The block that finishes last writes the
+// header, so that the size is in the frame and nobody waits.
+#include "frame_gpu.hpp"
+#include "select_gpu.hpp"
+#include "tier_encode_gpu.hpp"
+
+namespace uzip::gpu {
+namespace {
+
+template <DType kDType>
+struct EncodeRoom {
+  union {
+    SelectRoom<kDType> select;
+    WarpRoom<kDType> warps[kWarps];
+  };
+  GatherTables tables;
+  Choice choice;
+  int sizes[kWarps];  // bytes of the tails of a group
+  uint32_t unit;      // where they go; kNoUnit: nowhere
+  bool is_last;
+};
+constexpr uint32_t kNoUnit = ~0u;
+
+struct Tensor {
+  const uint8_t* values;
+  uint64_t count;
+  bool aligned;
+};
+
+UZIP_DEVICE void write_header(uint8_t* frame, DType dtype, Codec codec, uint64_t count,
+                              uint64_t frame_bytes, uint64_t body_bytes,
+                              const TierParameters& parameters) {
+  Header header{};
+  header.magic[0] = 'U';
+  header.magic[1] = 'Z';
+  header.magic[2] = 'I';
+  header.magic[3] = 'P';
+  header.version = kVersion;
+  header.dtype = static_cast<uint8_t>(dtype);
+  header.codec = static_cast<uint8_t>(codec);
+  header.count = count;
+  header.frame_bytes = frame_bytes;
+  header.menu = static_cast<uint8_t>(parameters.menu);
+  header.zero_planes = static_cast<uint8_t>(parameters.zero_planes);
+  header.base = static_cast<uint16_t>(parameters.base);
+  for (int i = 0; i < 8; ++i) {
+    header.order[i] = static_cast<uint8_t>(parameters.order[i / 4] >> 8 * (i % 4));
+  }
+  header.body_bytes = body_bytes;
+  *reinterpret_cast<Header*>(frame) = header;
+}
+
+// By `blocks` blocks, of which this is number `block`.
+UZIP_DEVICE void write_raw(const Tensor& tensor, DType dtype, uint8_t* frame, uint32_t block,
+                           uint32_t blocks) {
+  const uint64_t bytes = tensor.count * float_format(dtype).itemsize;
+  const auto thread = static_cast<uint64_t>(thread_index());
+  copy_bytes(frame + kHeaderBytes, tensor.values, bytes, uint64_t{block} * kThreads + thread,
+             uint64_t{blocks} * kThreads);
+  if (block == 0 && thread == 0) {
+    write_header(frame, dtype, Codec::kRaw, tensor.count, kHeaderBytes + bytes, 0, {});
+  }
+}
+
+template <DType kDType>
+class GroupEncoder {
+ public:
+  static constexpr FloatFormat kFormat = float_format(kDType);
+
+  UZIP_DEVICE GroupEncoder(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
+                           EncodeRoom<kDType>& room)
+      : tensor_(tensor),
+        frame_(frame),
+        scratch_(scratch),
+        room_(room),
+        code_(TileCode::of<kDType>(room.choice.parameters)),
+        digits_(room.choice.digits),
+        sections_(Sections::of(tensor.count, kFormat.itemsize, code_.stride)),
+        warp_(thread_index() / kLanes),
+        lane_(thread_index() % kLanes) {}
+
+  UZIP_DEVICE const Sections& sections() const { return sections_; }
+
+  // Whether a frame smaller than a raw one has room for tails at all.
+  UZIP_DEVICE bool has_room() const { return sections_.tails < raw_bytes(); }
+
+  UZIP_DEVICE void code_group(uint64_t group) {
+    const uint64_t tile = group * kGroupTiles + static_cast<uint64_t>(warp_);
+    const bool present = tile < sections_.tiles;
+    const uint8_t* values = tensor_.values + tile * kFormat.tile_bytes();
+    int bytes = 0;
+    bool coded = true;
+    if (present) {
+      uint8_t* head = frame_ + kHeaderBytes + tile * static_cast<uint64_t>(code_.stride);
+      bytes = encode_dense_tile<kDType>(code_, digits_, room_.tables, values, tensor_.aligned, head,
+                                        room_.warps[warp_], lane_);
+      coded = bytes != kNotCodable;
+      if (!coded) {
+        const auto stride = static_cast<uint64_t>(code_.stride);
+        copy_bytes(head, values, stride, static_cast<uint64_t>(lane_), kLanes);
+        bytes = kFormat.tile_bytes() - code_.stride;
+      }
+    }
+    if (lane_ == 0) room_.sizes[warp_] = bytes;
+    sync_block();
+    int before = 0;
+    int total = 0;
+    for (int warp = 0; warp < kWarps; ++warp) {
+      if (warp < warp_) before += room_.sizes[warp];
+      total += room_.sizes[warp];
+    }
+    if (thread_index() == 0) place_group(group, total);
+    sync_block();
+    if (room_.unit == kNoUnit) return;
+    uint8_t* tails = frame_ + sections_.tails + uint64_t{room_.unit} * kAlignment;
+    if (present) {
+      if (coded) {
+        store_tail(tails + before, room_.warps[warp_].tail, bytes, lane_);
+      } else {
+        copy_bytes(tails + before, values + code_.stride, static_cast<uint64_t>(bytes),
+                   static_cast<uint64_t>(lane_), kLanes);
+      }
+      if (lane_ == 0) {
+        const auto kind = static_cast<int>(coded ? TileKind::kCoded : TileKind::kRaw);
+        *reinterpret_cast<uint16_t*>(frame_ + sections_.tile_entry(tile)) =
+            static_cast<uint16_t>(kind << kTileSizeBits | bytes);
+      }
+    }
+    if (warp_ == 0) {
+      zero_bytes(tails + total, tails + align_up(static_cast<uint64_t>(total)),
+                 static_cast<uint64_t>(lane_), kLanes);
+    }
+  }
+
+  // Writes what belongs to no group; by one block.
+  UZIP_DEVICE void write_remainder() const {
+    const auto thread = static_cast<uint64_t>(thread_index());
+    uint8_t* remainder = frame_ + sections_.remainder;
+    copy_bytes(remainder, tensor_.values + sections_.tiles * kFormat.tile_bytes(),
+               sections_.remainder_bytes, thread, kThreads);
+    zero_bytes(remainder + sections_.remainder_bytes, frame_ + sections_.directory, thread,
+               kThreads);
+    zero_bytes(frame_ + sections_.tile_entry(sections_.tiles), frame_ + sections_.tails, thread,
+               kThreads);
+  }
+
+  // Called by all blocks when their groups are done; the last one writes the header.
+  UZIP_DEVICE void finish() {
+    fence_device();
+    sync_block();
+    if (thread_index() == 0) {
+      room_.is_last = atomic_add(&scratch_->blocks_done, 1) + 1 == block_count();
+    }
+    sync_block();
+    if (!room_.is_last) return;
+    fence_device();
+    if (scratch_->overflow != 0) {
+      write_raw(tensor_, kDType, frame_, 0, 1);
+    } else if (thread_index() == 0) {
+      const uint64_t body = uint64_t{scratch_->tail_units} * kAlignment;
+      write_header(frame_, kDType, Codec::kTier, tensor_.count, sections_.tails + body, body,
+                   room_.choice.parameters);
+    }
+    sync_block();
+    if (thread_index() == 0) *scratch_ = EncodeScratch{};
+  }
+
+ private:
+  UZIP_DEVICE uint64_t raw_bytes() const { return bound(tensor_.count, kDType); }
+
+  // Finds a place for a group's tails.
+  UZIP_DEVICE void place_group(uint64_t group, int bytes) {
+    const auto units = static_cast<uint32_t>((bytes + kAlignment - 1) / kAlignment);
+    const uint32_t unit = atomic_add(&scratch_->tail_units, units);
+    const uint64_t end = sections_.tails + (uint64_t{unit} + units) * kAlignment;
+    room_.unit = unit;
+    if (end >= raw_bytes()) {
+      room_.unit = kNoUnit;
+      atomic_or(&scratch_->overflow, 1);
+    }
+    *reinterpret_cast<uint32_t*>(frame_ + sections_.group_entry(group)) = unit;
+  }
+
+  const Tensor& tensor_;
+  uint8_t* frame_;
+  EncodeScratch* scratch_;
+  EncodeRoom<kDType>& room_;
+  TileCode code_;
+  DigitTable digits_;
+  Sections sections_;
+  int warp_;
+  int lane_;
+};
+
+template <DType kDType>
+UZIP_KERNEL(kThreads, 4)
+encode_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeOptions options) {
+  auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
+  if (thread_index() < kLanes) room.tables.fill(thread_index());
+  choose<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.select, &room.choice);
+  GroupEncoder<kDType> encoder(tensor, frame, scratch, room);
+  if (room.choice.raw || !encoder.has_room()) {
+    write_raw(tensor, kDType, frame, block_index(), block_count());
+    return;
+  }
+  for (uint64_t group = block_index(); group < encoder.sections().groups; group += block_count()) {
+    encoder.code_group(group);
+  }
+  if (block_index() == 0) encoder.write_remainder();
+  encoder.finish();
+}
+
+UZIP_KERNEL(kThreads, 4)
+encode_raw_kernel(Tensor tensor, DType dtype, uint8_t* frame) {
+  write_raw(tensor, dtype, frame, block_index(), block_count());
+}
+
+template <DType kDType>
+const char* encode_tier(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
+                        const EncodeOptions& options, Stream stream) {
+  const auto kernel = encode_kernel<kDType>;
+  constexpr size_t kShared = sizeof(EncodeRoom<kDType>);
+  const uint64_t groups = (tensor.count / kTileValues + kGroupTiles - 1) / kGroupTiles;
+  const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
+  return launch(kernel, blocks, kThreads, kShared, stream, tensor, frame, scratch, options);
+}
+
+const char* encode_raw(const Tensor& tensor, DType dtype, uint8_t* frame,
+                       const EncodeOptions& options, Stream stream) {
+  const uint64_t bytes = tensor.count * float_format(dtype).itemsize;
+  constexpr uint64_t kBytesPerBlock = 64 * kThreads;
+  const int blocks = grid_blocks(encode_raw_kernel, 0,
+                                 (bytes + kBytesPerBlock - 1) / kBytesPerBlock, options.max_blocks);
+  return launch(encode_raw_kernel, blocks, kThreads, 0, stream, tensor, dtype, frame);
+}
+
+}  // namespace
+
+const char* encode(const void* values, uint64_t count, DType dtype, void* frame,
+                   EncodeScratch* scratch, const EncodeOptions& options, void* stream) {
+  const auto queue = static_cast<Stream>(stream);
+  if (!is_aligned(frame, kAlignment) || !is_aligned(scratch, kAlignment)) {
+    return "expected a frame and scratch aligned to 16 bytes";
+  }
+  if (!is_aligned(values, float_format(dtype).itemsize)) {
+    return "expected values aligned to their own size";
+  }
+  const Tensor tensor{static_cast<const uint8_t*>(values), count, is_aligned(values, kAlignment)};
+  auto* out = static_cast<uint8_t*>(frame);
+  // Places of groups are 32 bits; half of that leaves room for groups that are placed beyond the
+  // limit.
+  constexpr uint64_t kMostBytes = uint64_t{1} << 35;
+  if (options.raw || count < kTileValues || bound(count, dtype) > kMostBytes) {
+    return encode_raw(tensor, dtype, out, options, queue);
+  }
+  switch (dtype) {
+    case DType::kBFloat16:
+      return encode_tier<DType::kBFloat16>(tensor, out, scratch, options, queue);
+    case DType::kFloat16:
+      return encode_tier<DType::kFloat16>(tensor, out, scratch, options, queue);
+    case DType::kFloat32:
+      return encode_tier<DType::kFloat32>(tensor, out, scratch, options, queue);
+    case DType::kFloat64:
+      return encode_tier<DType::kFloat64>(tensor, out, scratch, options, queue);
+    case DType::kFloat8E4M3FN:
+      return encode_tier<DType::kFloat8E4M3FN>(tensor, out, scratch, options, queue);
+    case DType::kFloat8E5M2:
+      return encode_tier<DType::kFloat8E5M2>(tensor, out, scratch, options, queue);
+    default:
+      return encode_raw(tensor, dtype, out, options, queue);
+  }
+}
+
+}  // namespace uzip::gpu

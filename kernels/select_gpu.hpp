@@ -1,0 +1,236 @@
+// Choice of a tier frame's parameters by every block for itself, from the same sample, so that all
+// agree.
+//
+// The rules are those of select.cpp; costs are whole numbers here, so that no rounding depends on
+// anything.
+#pragma once
+
+#include "frame_gpu.hpp"
+#include "select.hpp"
+#include "tile_code_gpu.hpp"
+
+namespace uzip::gpu {
+
+constexpr int kSampleRun = 64;  // neighbouring values that are sampled together
+constexpr int kSampleRuns = 64;
+constexpr uint32_t kMinEvidence = 256;  // values without which a plane is not believed to be zero
+// In 1/50 bits per value: what a level costs in time, as in select.cpp.
+constexpr uint32_t kBitCost = 50;
+constexpr uint32_t kLevelCost = 1;
+
+// Symbols are counted in several copies of a histogram, or most lanes would wait for the same few
+// counters.
+template <DType kDType>
+constexpr int kHistogramCopies = float_format(kDType).exponent_bits > 8 ? 2 : 8;
+
+template <DType kDType>
+struct alignas(16) SelectRoom {
+  static constexpr int kSymbols = float_format(kDType).symbols();
+  uint32_t copies[kSymbols * kHistogramCopies<kDType>];
+  uint32_t histogram[kSymbols];
+  uint32_t best[kWarps];       // of each warp: values in its best window, and the window
+  uint32_t rest_bits[2];       // union of the rests of all sampled values
+  uint32_t left[kWindow + 1];  // values whose rank is not below the index
+  uint32_t order[2];
+  uint32_t zeros;  // values of zero bits
+};
+
+// What a block agrees on: in shared memory.
+struct Choice {
+  TierParameters parameters;
+  DigitTable digits;
+  bool raw;  // not worth coding
+};
+
+UZIP_DEVICE uint32_t sample_runs(uint64_t count) {
+  return static_cast<uint32_t>(count < kSampleRun * kSampleRuns ? count / kSampleRun : kSampleRuns);
+}
+
+// Counts the sampled values. Runs are spread evenly over the tensor, with jitter, as a stride that
+// is a multiple of a row would only ever see the same columns.
+template <DType kDType>
+UZIP_DEVICE void draw_sample(const uint8_t* values, uint64_t count, bool aligned,
+                             SelectRoom<kDType>& room) {
+  using V = Value<kDType>;
+  using Word = typename V::Word;
+  constexpr int kCopies = kHistogramCopies<kDType>;
+  const uint32_t runs = sample_runs(count);
+  const uint64_t stride =
+      runs == kSampleRuns ? count / kSampleRuns : static_cast<uint32_t>(count) / runs;
+  // 64-bit divisions would take longer than all else here.
+  const uint64_t slack = stride - kSampleRun + 1;
+  const auto range = static_cast<uint32_t>(slack < 0xFFFFFFFFu ? slack : 0xFFFFFFFFu);
+  const int thread = thread_index();
+  uint64_t rest_bits = 0;
+  uint32_t zeros = 0;
+#pragma unroll 2
+  for (uint32_t octet = static_cast<uint32_t>(thread); octet < runs * (kSampleRun / 8);
+       octet += kThreads) {
+    const uint32_t run = octet / (kSampleRun / 8);
+    const uint64_t jitter = uint64_t{run * 0x9E3779B1u} * range >> 32;
+    const uint64_t first = (run * stride + jitter) / 8 * 8 + octet % (kSampleRun / 8) * 8;
+    const auto words = Run<kDType>::load(values + first * V::kFormat.itemsize, aligned);
+    constexpr int kItemsize = V::kFormat.itemsize;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      Word value;
+      if constexpr (kItemsize == 8) {
+        value = uint64_t{words.words[2 * i + 1]} << 32 | words.words[2 * i];
+      } else {
+        value = static_cast<Word>(words.words[i * kItemsize / 4] >> 8 * (i * kItemsize % 4));
+      }
+      rest_bits |= V::rest(value);
+      zeros += value == 0 ? 1 : 0;
+      atomic_add(room.copies + V::symbol(value) * kCopies + thread % kCopies, 1);
+    }
+  }
+  atomic_or(&room.rest_bits[0], static_cast<uint32_t>(rest_bits));
+  atomic_or(&room.rest_bits[1], static_cast<uint32_t>(rest_bits >> 32));
+  if (zeros != 0) atomic_add(&room.zeros, zeros);
+}
+
+UZIP_DEVICE uint32_t max32(uint32_t word) {
+#pragma unroll
+  for (int mask = 1; mask < 32; mask *= 2) {
+    const uint32_t other = shuffle_xor32(word, mask);
+    word = other > word ? other : word;
+  }
+  return word;
+}
+
+// The window of 16 neighbouring symbols that holds most values, the first such, as each warp's best
+// candidate.
+template <DType kDType>
+UZIP_DEVICE void find_window(SelectRoom<kDType>& room) {
+  constexpr int kSymbols = SelectRoom<kDType>::kSymbols;
+  uint32_t best = 0;
+  for (int first = thread_index(); first < kSymbols; first += kThreads) {
+    uint32_t inside = 0;
+#pragma unroll
+    for (int i = 0; i < kWindow; ++i) inside += room.histogram[(first + i) % kSymbols];
+    const uint32_t candidate = inside << 16 | static_cast<uint32_t>(0xFFFF - first);
+    best = candidate > best ? candidate : best;
+  }
+  best = max32(best);
+  if (thread_index() % kLanes == 0) room.best[thread_index() / kLanes] = best;
+}
+
+// Ranks the window's symbols, the commonest first; ties in order of the symbols. By one warp:
+// returns the rank of the symbol at offset lane % 16.
+template <DType kDType>
+UZIP_DEVICE int rank_symbols(SelectRoom<kDType>& room, uint32_t base, uint32_t values, int lane) {
+  const int offset = lane % kWindow;
+  const uint32_t mine =
+      room.histogram[(base + static_cast<uint32_t>(offset)) % SelectRoom<kDType>::kSymbols];
+  int rank = 0;
+  uint32_t before = 0;  // values of lower rank
+#pragma unroll
+  for (int other = 0; other < kWindow; ++other) {
+    const uint32_t theirs = shuffle32(mine, other);
+    const bool above = theirs > mine || (theirs == mine && other < offset);
+    rank += above ? 1 : 0;
+    before += above ? theirs : 0;
+  }
+  if (lane < 2) room.order[lane] = 0;
+  sync_lanes();
+  if (lane < kWindow) {
+    room.left[rank] = values - before;
+    if (rank == kWindow - 1) room.left[kWindow] = values - before - mine;
+    atomic_or(&room.order[rank >> 3], static_cast<uint32_t>(offset) << 4 * (rank & 7));
+  }
+  sync_lanes();
+  return rank;
+}
+
+// Cost of a menu for all sampled values, in 1/kBitCost bits. `left` as in SelectRoom.
+UZIP_DEVICE uint32_t menu_cost(const Menu& menu, const uint32_t left[kWindow + 1],
+                               int symbol_bytes) {
+  uint32_t cost = static_cast<uint32_t>(menu.levels) * left[0] * kLevelCost;
+  int rank = 0;
+#pragma unroll
+  for (int level = 0; level < kMaxLevels; ++level) {
+    const int width = menu.width(level);  // 0 after the last level
+    cost += left[rank] * static_cast<uint32_t>(width) * kBitCost;
+    rank += (1 << width) - 1;
+  }
+  return cost + left[rank] * 8 * static_cast<uint32_t>(symbol_bytes) * kBitCost;
+}
+
+// The byte planes that were zero in the whole sample, where it says enough.
+template <DType kDType>
+UZIP_DEVICE uint32_t unseen_planes(const SelectRoom<kDType>& room, uint32_t values) {
+  if (values - room.zeros < kMinEvidence) return 0;
+  const uint64_t bits = uint64_t{room.rest_bits[1]} << 32 | room.rest_bits[0];
+  uint32_t planes = 0;
+  for (int i = 0; i < float_format(kDType).byte_planes; ++i) {
+    if ((bits >> 8 * i & 0xFF) == 0) planes |= 1u << i;
+  }
+  return planes;
+}
+
+// Whether a frame is not worth its coding: more than kWorthRatio of the size of its values. `cost`:
+// of the digits.
+template <DType kDType>
+UZIP_DEVICE bool is_hopeless(uint32_t cost, uint32_t values, uint32_t zero_planes) {
+  constexpr FloatFormat kFormat = float_format(kDType);
+  // Per value, in 1/kBitCost bits. The directory has 2.5 bytes per tile.
+  constexpr auto kMost = static_cast<uint32_t>(
+      (kWorthRatio * 8 * kFormat.itemsize - kFormat.rest_bits() - 8 * 2.5 / kTileValues) *
+      kBitCost);
+  const uint32_t saved = 8 * static_cast<uint32_t>(popcount(zero_planes)) * kBitCost;
+  return cost > (kMost + saved) * values;
+}
+
+// By one warp.
+template <DType kDType>
+UZIP_DEVICE void conclude(SelectRoom<kDType>& room, uint32_t values, const EncodeOptions& options,
+                          int lane, Choice* choice) {
+  uint32_t best = room.best[0];
+#pragma unroll
+  for (int warp = 1; warp < kWarps; ++warp) best = room.best[warp] > best ? room.best[warp] : best;
+  const uint32_t base = 0xFFFF - (best & 0xFFFF);
+  const int rank = rank_symbols<kDType>(room, base, values, lane);
+  const int candidate = lane % kMenus;
+  const uint32_t cost =
+      menu_cost(Menu::of(candidate), room.left, float_format(kDType).symbol_bytes());
+  // Cheapest first, then lowest index. 4096 values x 23 bits x kBitCost fit 28 bits.
+  const bool allowed = options.menu < 0 || options.menu == candidate;
+  best = max32(allowed ? (0x0FFFFFFFu - cost) << 3 | static_cast<uint32_t>(7 - candidate) : 0);
+  const auto menu = static_cast<int>(7 - (best & 7));
+  if (lane < kWindow) set_digits(Menu::of(menu), lane, rank, &choice->digits);
+  if (lane == 0) {
+    const uint32_t zero_planes = unseen_planes<kDType>(room, values);
+    choice->parameters = {menu, base, zero_planes, {room.order[0], room.order[1]}};
+    choice->raw =
+        !options.always && is_hopeless<kDType>(0x0FFFFFFFu - (best >> 3), values, zero_planes);
+  }
+}
+
+// Called by a whole block; `choice` is in shared memory and valid for all threads after it.
+template <DType kDType>
+UZIP_DEVICE void choose(const uint8_t* values, uint64_t count, bool aligned,
+                        const EncodeOptions& options, SelectRoom<kDType>& room, Choice* choice) {
+  constexpr int kCopies = kHistogramCopies<kDType>;
+  constexpr int kSymbols = SelectRoom<kDType>::kSymbols;
+  const int thread = thread_index();
+  for (int i = thread; i < kSymbols * kCopies / 4; i += kThreads) {
+    reinterpret_cast<Chunk*>(room.copies)[i] = Chunk{};
+  }
+  if (thread == 0) room.zeros = room.rest_bits[0] = room.rest_bits[1] = 0;
+  sync_block();
+  draw_sample<kDType>(values, count, aligned, room);
+  sync_block();
+  for (int symbol = thread; symbol < kSymbols; symbol += kThreads) {
+    uint32_t n = 0;
+#pragma unroll
+    for (int copy = 0; copy < kCopies; ++copy) n += room.copies[symbol * kCopies + copy];
+    room.histogram[symbol] = n;
+  }
+  sync_block();
+  find_window<kDType>(room);
+  sync_block();
+  if (thread < kLanes) conclude(room, sample_runs(count) * kSampleRun, options, thread, choice);
+  sync_block();
+}
+
+}  // namespace uzip::gpu
