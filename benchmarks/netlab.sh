@@ -8,7 +8,8 @@
 #   netlab.sh once N RATE COMMAND...     up, run, and down whatever happens
 #
 # Needs root, iproute2 and MPICH; Python and mpirun are taken from VENV, by default ../.venv.
-# LAB (default uz, at most 6 letters) names the hosts, so several labs can exist side by side.
+# LAB (default uz, at most 6 letters) names the hosts, so several labs can exist side by side. WRAP is
+# put before each rank's command: WRAP="taskset -c 0", say, or a profiler.
 set -euo pipefail
 
 self=$(readlink -f "$0")
@@ -92,7 +93,7 @@ run() {
   export UCX_TLS=tcp,self UCX_NET_DEVICES=eth0 FI_PROVIDER=tcp FI_TCP_IFACE=eth0
   share_cores "$n"
   enter "${lab}0" mpirun -np "$n" -hosts "$(seq -s, -f "$lab%g" 0 $((n - 1)))" \
-    -launcher ssh -launcher-exec "$self" -iface eth0 "$@"
+    -launcher ssh -launcher-exec "$self" -iface eth0 ${WRAP:-} "$@"
 }
 
 once() {
