@@ -58,13 +58,13 @@ class Transfer(MPI.Request):
 
     @property
     def nbytes(self) -> int:
-        """Bytes received; 0 for a send, for a receive that failed, and before it is complete."""
+        """Bytes received; 0 if that failed or is not complete. Of a send it says nothing."""
         return self._nbytes
 
     def complete(self, status: MPI.Status) -> None:
         """Note that MPI completed the request with this status."""
         self._complete = True
-        # Of a receive into one large derived type only the elements count. A send has no count.
+        # Of a receive into one large derived type only the elements count. Sends have no count.
         elements = status.Get_elements(MPI.BYTE) if status.source >= 0 else 0
         self._nbytes = max(elements, 0)
 
