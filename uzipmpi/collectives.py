@@ -59,17 +59,28 @@ class Call:
         getattr(self._end.mpi, self._method)(*specs, *self._others)
         self._count(value_bytes, value_bytes, "mpi", "", why)
 
-    def run(self, facts: Facts, value_bytes: int, arguments: Callable[[], Sequence[Any]]) -> None:
-        """Choose an algorithm and run it; ``arguments`` makes its arguments if it is one of ours."""
+    def run(
+        self,
+        facts: Facts,
+        value_bytes: int,
+        arguments: Callable[[], Sequence[Any]],
+        received: Operand | None = None,
+    ) -> bool:
+        """Choose an algorithm and run it; return whether it was one of ours.
+
+        ``arguments`` makes its arguments then, and it leaves values in ``received``.
+        """
         end = self._end
         choice = selection.choose(end, facts)
         if choice.algorithm == selection.PLAIN:
             self.plain(value_bytes, choice.fallback)
-            return
+            return False
         if choice.fallback:
             end = end._replace(config=dataclasses.replace(end.config, codec="raw"))
         context = end.context(end.handle.collective_tag())
         registry.find(facts.operation, choice.algorithm).run(context, *arguments())
+        if received is not None:
+            received.unpack()
         record = context.record
         self._count(
             record.value_bytes,
@@ -78,6 +89,7 @@ class Call:
             codec_of(context),
             choice.fallback,
         )
+        return True
 
     def _count(self, values: int, wire: int, algorithm: str, codec: str, why: str) -> None:
         self._end.handle.stats.add(
@@ -166,9 +178,8 @@ def bcast(end: Endpoint, buf: Any, root: int) -> None:
     if operand is None:
         return call.plain()
     facts = _facts(end, "bcast", operand.nbytes)
-    call.run(facts, operand.nbytes if is_root else 0, lambda: (operand.tensors[0], root))
-    if not is_root:
-        operand.unpack()
+    value_bytes, received = (operand.nbytes, None) if is_root else (0, operand)
+    call.run(facts, value_bytes, lambda: (operand.tensors[0], root), received)
 
 
 def allgather(end: Endpoint, sendbuf: Any, recvbuf: Any, *, vector: bool) -> None:
@@ -184,8 +195,7 @@ def allgather(end: Endpoint, sendbuf: Any, recvbuf: Any, *, vector: bool) -> Non
     own = recv.tensors[end.handle.rank] if in_place else send.tensors[0]
     _same_size(own, recv.tensors[end.handle.rank])
     facts = _facts(end, "allgather", recv.nbytes)
-    call.run(facts, own.nbytes, lambda: (own, recv.tensors))
-    recv.unpack()
+    call.run(facts, own.nbytes, lambda: (own, recv.tensors), recv)
 
 
 def gather(end: Endpoint, sendbuf: Any, recvbuf: Any, root: int, *, vector: bool) -> None:
@@ -205,9 +215,7 @@ def gather(end: Endpoint, sendbuf: Any, recvbuf: Any, root: int, *, vector: bool
     if recvs is not None:
         _same_size(own, recvs[root])
     facts = _facts(end, "gather", None if vector else own.nbytes)
-    call.run(facts, 0 if is_root else own.nbytes, lambda: (own, recvs, root))
-    if recv:
-        recv.unpack()
+    call.run(facts, 0 if is_root else own.nbytes, lambda: (own, recvs, root), recv)
 
 
 def scatter(end: Endpoint, sendbuf: Any, recvbuf: Any, root: int, *, vector: bool) -> None:
@@ -227,9 +235,8 @@ def scatter(end: Endpoint, sendbuf: Any, recvbuf: Any, root: int, *, vector: boo
     if sends is not None:
         _same_size(sends[root], own)
     facts = _facts(end, "scatter", None if vector else own.nbytes)
-    call.run(facts, send.nbytes - own.nbytes if send else 0, lambda: (sends, own, root))
-    if not in_place:
-        recv.unpack()
+    value_bytes = send.nbytes - own.nbytes if send else 0
+    call.run(facts, value_bytes, lambda: (sends, own, root), None if in_place else recv)
 
 
 def alltoall(end: Endpoint, sendbuf: Any, recvbuf: Any, *, vector: bool) -> None:
@@ -252,8 +259,7 @@ def alltoall(end: Endpoint, sendbuf: Any, recvbuf: Any, *, vector: bool) -> None
         return sends, recv.tensors
 
     facts = _facts(end, "alltoall", None if vector else send.nbytes)
-    call.run(facts, send.nbytes - send.tensors[rank].nbytes, arguments)
-    recv.unpack()
+    call.run(facts, send.nbytes - send.tensors[rank].nbytes, arguments, recv)
 
 
 def allreduce(end: Endpoint, sendbuf: Any, recvbuf: Any, op: Any) -> None:
@@ -303,7 +309,7 @@ def reduce_scatter(end: Endpoint, sendbuf: Any, recvbuf: Any, recvcounts: Any, o
         return call.plain()
     own = _shard(recv, counts, end.handle.rank, in_place=in_place)
     _alike(send, own, sum(counts), counts[end.handle.rank])
-    _scattered(end, call, send, own, counts, op)
+    _scattered(end, call, send, own, counts, op, in_place=in_place)
 
 
 def reduce_scatter_block(end: Endpoint, sendbuf: Any, recvbuf: Any, op: Any) -> None:
@@ -319,15 +325,25 @@ def reduce_scatter_block(end: Endpoint, sendbuf: Any, recvbuf: Any, op: Any) -> 
     counts = [send.count // size] * size
     own = _shard(recv, counts, end.handle.rank, in_place=in_place)
     _alike(send, own, sum(counts), counts[0])
-    _scattered(end, call, send, own, counts, op)
+    _scattered(end, call, send, own, counts, op, in_place=in_place)
 
 
 def _scattered(
-    end: Endpoint, call: Call, send: Tensor, own: Tensor, counts: Sequence[int], op: Any
+    end: Endpoint,
+    call: Call,
+    send: Tensor,
+    own: Tensor,
+    counts: Sequence[int],
+    op: Any,
+    *,
+    in_place: bool,
 ) -> None:
     operator = _operator(op, send)
     facts = _facts(end, "reduce_scatter", send.nbytes, send.dtype, operator)
-    call.run(facts, send.nbytes, lambda: (send, own, counts, operator))
+    # In place, the result lies among the contributions, over those to other shards.
+    apart = Tensor(np.empty_like(own.memory), own.dtype) if in_place else own
+    if call.run(facts, send.nbytes, lambda: (send, apart, counts, operator)) and in_place:
+        np.copyto(own.memory, apart.memory)
 
 
 def _shard(recv: Tensor, counts: Sequence[int], rank: int, *, in_place: bool) -> Tensor:

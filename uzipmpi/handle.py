@@ -52,7 +52,7 @@ class Handle:
         # Whether a message may come as a head and parts; else every message is plain MPI's.
         self.framed = threads and compresses(config, self.one_node)
         # Messages use the lower half of the tags, counted per destination; collectives the upper.
-        self._half = (_tag_ub(private) + 1) // 2
+        self._half = (_tag_ub() + 1) // 2
         self._messages = [itertools.count() for _ in nodes]
         self._collectives = itertools.count()
 
@@ -172,9 +172,10 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"{shown} and {len(ranks) - 8} more" if len(ranks) > 8 else shown
 
 
-def _tag_ub(comm: MPI.Comm) -> int:
-    value = comm.Get_attr(MPI.TAG_UB)
-    assert isinstance(value, int)  # predefined
+def _tag_ub() -> int:
+    """Return the largest tag. Open MPI 5 knows it on predefined communicators and duplicates only."""
+    value = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
+    assert isinstance(value, int)  # the standard says that it is there
     return value
 
 

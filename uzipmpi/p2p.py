@@ -356,6 +356,4 @@ def count_received(
         return
     seconds = time.perf_counter() - started
     algorithm = landing.head.parts.algorithm
-    end.handle.stats.add(
-        operation, nbytes, landing.wire_bytes, seconds, algorithm=algorithm
-    )
+    end.handle.stats.add(operation, nbytes, landing.wire_bytes, seconds, algorithm=algorithm)

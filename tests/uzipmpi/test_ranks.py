@@ -1,0 +1,33 @@
+"""The communicator on several ranks; the assertions are in the programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "whole", "split", "chunked"])
+def test_wire(mpirun: Callable[..., str], algorithm: str) -> None:
+    mpirun(2, "ranks_wire.py", timeout=120, env={"UZIPMPI_P2P": algorithm})
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_requests(mpirun: Callable[..., str], n: int) -> None:
+    mpirun(n, "ranks_requests.py", timeout=120)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_comm(mpirun: Callable[..., str], n: int) -> None:
+    mpirun(n, "ranks_comm.py", timeout=120)
+
+
+@pytest.mark.parametrize("compress", ["auto", "always", "never"])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_collectives(mpirun: Callable[..., str], n: int, compress: str) -> None:
+    mpirun(n, "ranks_collectives.py", timeout=120, env={"UZIPMPI_COMPRESS": compress})
+
+
+@pytest.mark.parametrize("ending", ["return", "finalize", "raise"])
+def test_the_end(mpirun: Callable[..., str], ending: str) -> None:
+    mpirun(2, "ranks_end.py", ending, timeout=60)
