@@ -38,7 +38,9 @@ def sizes(host: MpiHost, by_waiting: bool) -> None:
 def failure(host: MpiHost, by_waiting: bool) -> None:
     """A message larger than its buffer fails its own transfer, once, and no other."""
     dest, source = (host.rank + 1) % host.size, (host.rank - 1) % host.size
-    small, large = np.zeros(10, np.uint8), np.ones(1 << 20, np.uint8)
+    large = np.ones(1 << 20, np.uint8)
+    # With room behind: Open MPI 5.0 reports the error, but writes the whole message.
+    small = np.zeros_like(large)[:10]
     receives = [host.irecv(small, source, 6), host.irecv(np.zeros_like(large), source, 7)]
     sends = [host.isend(large, dest, tag) for tag in (6, 7)]
     with pytest.raises(MPI.Exception) as caught:
