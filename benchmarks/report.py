@@ -97,7 +97,7 @@ class Table:
             **provenance.record(),
             "mpi": MPI.Get_library_version().splitlines()[0],
             "ranks": MPI.COMM_WORLD.size,
-            "arguments": {name: str(value) for name, value in vars(options).items()},
+            "arguments": {name: v for name, v in vars(options).items() if name != "json"},
         }
         self.say(f"\n# OSU MPI {case_type.title} v7.4")
         chosen = {

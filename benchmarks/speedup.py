@@ -102,8 +102,15 @@ def measure(operation: Operation, hosts: Hosts, options: argparse.Namespace) -> 
         hosts.call("run", str(operation.n_hosts), *command)
         record: dict[str, Any] = json.loads(answer.read_text())
     record["hosts"] = {"n": operation.n_hosts, "rate": options.rate, "delay": options.delay}
-    record["command"] = shlex.join([f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    record["command"] = command_line(options)
     return record
+
+
+def command_line(options: argparse.Namespace) -> str:
+    """Return the command that measures this again, wherever it writes."""
+    given = {name: value for name, value in vars(options).items() if name != "output"}
+    words = (f"--{name.replace('_', '-')}={value}" for name, value in given.items())
+    return shlex.join(["python", "benchmarks/speedup.py", *words])
 
 
 def write_json(path: Path, records: dict[str, Any]) -> None:

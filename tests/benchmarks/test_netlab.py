@@ -105,4 +105,4 @@ def test_speedup_writes_plot_and_table(netlab, tmp_path):
     expected = [(name, n) for name in ("Send", "Allreduce", "Alltoall") for n in (131072, 262144)]
     assert [(row["operation"], int(row["bytes"])) for row in rows] == expected
     record = json.loads(stem.with_suffix(".json").read_text())
-    assert "--hosts 2" in record["Send"]["command"]
+    assert "--hosts=2 --rate=1gbit" in record["Send"]["command"]
