@@ -64,7 +64,7 @@ class Context:
     threads
         Threads of the codec.
     chunk_bytes
-        Size of all chunks of a tensor but the last; 0: that of ``config``, less for many ranks.
+        Most bytes of values in a frame; 0: as ``config`` says, less for many ranks.
     """
 
     transport: MpiHost
@@ -75,8 +75,9 @@ class Context:
     chunk_bytes: int = 0
 
     def __post_init__(self) -> None:
-        chunk_bytes = self.chunk_bytes or fair_share(self.config.chunk_bytes, self.size)
-        object.__setattr__(self, "chunk_bytes", step_bytes(chunk_bytes))
+        if not self.chunk_bytes:
+            chunk_bytes = step_bytes(fair_share(self.config.chunk_bytes, self.size))
+            object.__setattr__(self, "chunk_bytes", chunk_bytes)
 
     @property
     def rank(self) -> int:

@@ -11,11 +11,15 @@ from collections.abc import Sequence
 
 from uzipmpi.typing import Tensor
 
-__all__ = ["byte_shards", "chunks", "even_counts", "shards", "step_bytes"]
+__all__ = ["byte_shards", "chunks", "cut", "even_counts", "piece_bytes", "shards", "step_bytes"]
 
 LARGEST_ITEM = 8
 # 1024 values, a tile of the frame format, of any type: smaller remainders travel verbatim.
 TILES_BYTES = 1024 * LARGEST_ITEM
+# Chunks of a tensor smaller than PIECES of the largest size. Below LEAST_BYTES a frame costs more
+# time in Python than its coding, which could overlap, takes.
+PIECES = 4
+LEAST_BYTES = 128 << 10
 
 
 def step_bytes(chunk_bytes: int) -> int:
@@ -24,12 +28,25 @@ def step_bytes(chunk_bytes: int) -> int:
     return max(chunk_bytes // unit * unit, LARGEST_ITEM)
 
 
-def chunks(tensor: Tensor, chunk_bytes: int) -> list[Tensor]:
-    """Cut a tensor into chunks of ``chunk_bytes``, a multiple of 8; an empty tensor has none."""
+def piece_bytes(nbytes: int, most: int) -> int:
+    """Return the size of the chunks of a tensor, ``most`` or what makes ``PIECES`` of them.
+
+    While one chunk is on the wire, another is coded: a tensor of one chunk would gain nothing.
+    """
+    return min(most, step_bytes(max(-(-nbytes // PIECES), LEAST_BYTES)))
+
+
+def cut(tensor: Tensor, chunk_bytes: int) -> list[Tensor]:
+    """Cut a tensor into chunks of a multiple of 8 bytes; an empty tensor has none."""
     return [
         Tensor(tensor.memory[start : start + chunk_bytes], tensor.dtype)
         for start in range(0, tensor.nbytes, chunk_bytes)
     ]
+
+
+def chunks(tensor: Tensor, most: int) -> list[Tensor]:
+    """Cut a tensor into chunks of at most ``most`` bytes that suit its size."""
+    return cut(tensor, piece_bytes(tensor.nbytes, most))
 
 
 def even_counts(count: int, n_parts: int) -> list[int]:

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 from uzipmpi.algorithms.channel import Inbox
 from uzipmpi.algorithms.context import Context
-from uzipmpi.algorithms.cuts import LARGEST_ITEM
+from uzipmpi.algorithms.cuts import LARGEST_ITEM, cut, piece_bytes, step_bytes
 from uzipmpi.algorithms.split import SplitInbox, SplitOutbox, split_incoming, split_outgoing
-from uzipmpi.algorithms.stream import Stream
-from uzipmpi.algorithms.stream import incoming as frames_incoming
-from uzipmpi.algorithms.stream import outgoing as frames_outgoing
+from uzipmpi.algorithms.stream import Stream, receiving, sending
 from uzipmpi.errors import ConfigError, FormatError
 from uzipmpi.typing import Tensor
 
@@ -74,11 +72,13 @@ def outgoing(
     if algorithm == "whole":
         parts = Parts(algorithm, whole_bytes(tensor.nbytes))
     elif algorithm == "chunked":
-        parts = Parts(algorithm, context.chunk_bytes)
+        most = step_bytes(context.config.chunk_bytes)
+        parts = Parts(algorithm, piece_bytes(tensor.nbytes, most))
     else:
         known = ", ".join(ALGORITHMS)
         raise ConfigError(f"p2p: expected one of {known}, found {algorithm!r}")
-    return parts, frames_outgoing(cut_as(context, parts), tensor, [dest], tag)
+    pieces = cut(tensor, parts.chunk_bytes)
+    return parts, sending(cut_as(context, parts), pieces, [dest], tag)
 
 
 def incoming(context: Context, tensor: Tensor, source: int, tag: int, parts: Parts) -> Stream:
@@ -89,20 +89,20 @@ def incoming(context: Context, tensor: Tensor, source: int, tag: int, parts: Par
     FormatError
         If a tensor of this size cannot have been cut so.
     """
-    cut = cut_as(context, parts)
+    context = cut_as(context, parts)
     if parts.algorithm == "split":
-        inbox = SplitInbox(cut, tensor.nbytes, source, tag, parts.fixed_stop)
+        inbox = SplitInbox(context, tensor.nbytes, source, tag, parts.fixed_stop)
         return split_incoming(inbox, tensor)
-    return frames_incoming(cut, tensor, source, tag)
+    return receiving(context, cut(tensor, parts.chunk_bytes), source, tag)
 
 
 def discard(context: Context, nbytes: int, source: int, tag: int, parts: Parts) -> Stream:
     """Return the stream that receives a tensor and drops it, so that its sender can end."""
-    cut = cut_as(context, parts)
+    context = cut_as(context, parts)
     if parts.algorithm == "split":
-        slices = SplitInbox(cut, nbytes, source, tag, parts.fixed_stop)
+        slices = SplitInbox(context, nbytes, source, tag, parts.fixed_stop)
         return Stream(slices.drain())
-    inbox = Inbox(cut, source, tag, -(-nbytes // cut.chunk_bytes))
+    inbox = Inbox(context, source, tag, -(-nbytes // parts.chunk_bytes))
     return Stream(inbox.drain())
 
 

@@ -14,7 +14,16 @@ from uzipmpi.algorithms.cuts import chunks
 from uzipmpi.transports.transfer import Transfer, wait_any
 from uzipmpi.typing import Tensor
 
-__all__ = ["Channel", "Stream", "drive", "incoming", "outgoing", "relay"]
+__all__ = [
+    "Channel",
+    "Stream",
+    "drive",
+    "incoming",
+    "outgoing",
+    "receiving",
+    "relay",
+    "sending",
+]
 
 
 class Channel(Protocol):
@@ -134,7 +143,16 @@ _interrupted: list[Stream] = []
 
 def outgoing(context: Context, tensor: Tensor, dests: Sequence[int], tag: int) -> Stream:
     """Encode a tensor once and send its frames to each of ``dests``."""
-    pieces = chunks(tensor, context.chunk_bytes)
+    return sending(context, chunks(tensor, context.chunk_bytes), dests, tag)
+
+
+def incoming(context: Context, tensor: Tensor, source: int, tag: int) -> Stream:
+    """Receive the frames of a tensor and decode them into it."""
+    return receiving(context, chunks(tensor, context.chunk_bytes), source, tag)
+
+
+def sending(context: Context, pieces: Sequence[Tensor], dests: Sequence[int], tag: int) -> Stream:
+    """Encode each piece of a tensor once and send the frames to each of ``dests``."""
     outbox = Outbox(context, dests, tag, len(pieces))
 
     def steps() -> Waits:
@@ -146,9 +164,8 @@ def outgoing(context: Context, tensor: Tensor, dests: Sequence[int], tag: int) -
     return Stream(steps(), outbox)
 
 
-def incoming(context: Context, tensor: Tensor, source: int, tag: int) -> Stream:
-    """Receive the frames of a tensor and decode them into it."""
-    pieces = chunks(tensor, context.chunk_bytes)
+def receiving(context: Context, pieces: Sequence[Tensor], source: int, tag: int) -> Stream:
+    """Receive the frames of a tensor's pieces and decode them."""
     inbox = Inbox(context, source, tag, len(pieces))
 
     def steps() -> Waits:

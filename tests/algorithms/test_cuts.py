@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uzipmpi.algorithms.cuts import byte_shards, chunks, even_counts, shards, step_bytes
+from uzipmpi.algorithms.cuts import (
+    PIECES,
+    byte_shards,
+    chunks,
+    cut,
+    even_counts,
+    piece_bytes,
+    shards,
+    step_bytes,
+)
 from uzipmpi.typing import DType, Tensor
 
 
@@ -14,16 +23,28 @@ def joined(parts: list[Tensor]) -> bytes:
     return b"".join(part.memory.tobytes() for part in parts)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 5000), st.integers(1, 20000), st.sampled_from(list(DType)))
-def test_chunks(count: int, chunk_bytes: int, dtype: DType) -> None:
+def test_cut(count: int, chunk_bytes: int, dtype: DType) -> None:
     memory = np.arange(count * dtype.itemsize, dtype=np.uint32).astype(np.uint8)
     step = step_bytes(chunk_bytes)
-    parts = chunks(Tensor(memory, dtype), step)
+    parts = cut(Tensor(memory, dtype), step)
     assert joined(parts) == memory.tobytes()
     assert all(part.nbytes == step for part in parts[:-1])
     assert all(part.nbytes % dtype.itemsize == 0 for part in parts)
-    as_bytes = chunks(Tensor(memory, DType.BYTES), step)
+    as_bytes = cut(Tensor(memory, DType.BYTES), step)
     assert [part.nbytes for part in as_bytes] == [part.nbytes for part in parts]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 8 << 20), st.sampled_from([8192, 1 << 16, 1 << 20]))
+def test_tensors_have_enough_chunks_to_overlap(nbytes: int, most: int) -> None:
+    most = step_bytes(most)
+    size = piece_bytes(nbytes, most)
+    assert size <= most
+    assert size in (most, 128 << 10) or nbytes / size >= PIECES
+    tensor = Tensor(np.empty(nbytes, np.uint8), DType.BYTES)
+    assert len(chunks(tensor, most)) == -(-nbytes // size)
 
 
 def test_chunks_are_whole_tiles() -> None:
@@ -33,6 +54,7 @@ def test_chunks_are_whole_tiles() -> None:
     assert step_bytes(1) == 8
 
 
+@settings(deadline=None)
 @given(st.integers(0, 1000), st.integers(1, 9))
 def test_even_counts(count: int, n_parts: int) -> None:
     counts = even_counts(count, n_parts)
@@ -43,6 +65,7 @@ def test_even_counts(count: int, n_parts: int) -> None:
     assert joined(shards(Tensor.of(values), counts)) == values.tobytes()
 
 
+@settings(deadline=None)
 @given(st.integers(0, 1000), st.integers(1, 9), st.sampled_from(list(DType)))
 def test_byte_shards(count: int, n_parts: int, dtype: DType) -> None:
     memory = np.arange(count * dtype.itemsize, dtype=np.uint32).astype(np.uint8)
