@@ -22,17 +22,18 @@ struct DecodeOptions {
   int threads = 1;
 };
 
-// Writes a frame of `count` values to `out`, of which bound(count, dtype) bytes must be writable and not overlap the
-// values. Returns its size. The bytes do not depend on the threads.
+// Writes a frame of `count` values to `out`, of which bound(count, dtype) bytes must be writable
+// and not overlap the values. Returns its size. The bytes do not depend on the threads.
 size_t encode(const uint8_t* values, uint64_t count, DType dtype, uint8_t* out,
               const EncodeOptions& options);
 
-// Writes the values of a frame that must have this dtype and count. Throws FormatError; then what is in
-// `values` is unspecified.
+// Writes the values of a frame that must have this dtype and count. Throws FormatError; then what
+// is in `values` is unspecified.
 void decode(const uint8_t* frame, size_t frame_bytes, DType dtype, uint64_t count, uint8_t* values,
             const DecodeOptions& options);
 
-// Codes a tensor in steps, so that the frame's fixed part can be sent while the rest is being coded. One thread.
+// Codes a tensor in steps, so that the frame's fixed part can be sent while the rest is being
+// coded. One thread.
 class Encoder {
  public:
   // As encode(); `values` and `out` must outlive the encoder.
@@ -45,15 +46,16 @@ class Encoder {
   // Bytes of the frame before its directory: header, heads, remainder.
   uint64_t fixed_stop() const { return fixed_stop_; }
 
-  // Codes up to n more groups (8192 values each). Returns the end of the part of the frame which is final; it begins
-  // behind the header.
+  // Codes up to n more groups (8192 values each). Returns the end of the part of the frame which is
+  // final; it begins behind the header.
   uint64_t advance(uint64_t n_groups);
 
-  // Codes the remaining groups and writes the header. Returns the bytes of the frame; all are final.
+  // Codes the remaining groups and writes the header. Returns the bytes of the frame; all are
+  // final.
   size_t finish();
 
-  // Whether the frame became a raw one on the way, as it would not have been smaller. What advance() called final is
-  // void then.
+  // Whether the frame became a raw one on the way, as it would not have been smaller. What
+  // advance() called final is void then.
   bool fell_back() const { return fell_back_; }
 
  private:
@@ -70,7 +72,8 @@ class Encoder {
   bool fell_back_ = false;
 };
 
-// The header of a frame of which at least 64 bytes are given. Throws FormatError for what the header alone shows.
+// The header of a frame of which at least 64 bytes are given. Throws FormatError for what the
+// header alone shows.
 Header read_header(const uint8_t* frame, size_t bytes);
 
 // Ratio expected from a sample of the values.

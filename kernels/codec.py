@@ -26,7 +26,7 @@ HEADER_BYTES = 64
 CODECS = ("raw", "tier", "ans")
 """Names of the codecs; the index is FORMAT.md's code."""
 SIMD_PATHS: tuple[str, ...] = tuple(_codec.simd_paths())
-"""The instruction sets that this processor can run, the portable one first. All give the same bytes."""
+"""Instruction sets that this processor can run, portable first. All give the same bytes."""
 
 _CHECKSUM = 1
 _PACKED = 2
@@ -49,7 +49,8 @@ def encode(
     out
         At least ``bound(tensor.count, tensor.dtype)`` bytes.
     codec
-        ``auto``, ``tier``, ``ans`` or ``raw``. Whatever it is, the frame is ``raw`` where nothing else is smaller.
+        ``auto``, ``tier``, ``ans`` or ``raw``. Whatever it is, the frame is ``raw`` where nothing
+        else is smaller.
     verify
         Include a checksum, which ``decode(..., verify=True)`` asks for.
     threads
@@ -91,7 +92,7 @@ def decode(frame: Bytes, out: Tensor, *, verify: bool = False, threads: int = 1)
 
 
 def predict(tensor: Tensor) -> float:
-    """Return the ratio of frame to tensor, at most 1, that a sample of the values lets expect. Takes microseconds."""
+    """Return the ratio of frame to tensor, at most 1, expected from a sample of the values."""
     return _codec.predict(tensor.memory, tensor.dtype)
 
 
@@ -150,9 +151,9 @@ def info(frame: Bytes) -> FrameInfo:
 class Encoder:
     """Writes the frame that :func:`encode` would write, in steps.
 
-    The frame's fixed part (header, heads, remainder) has its place before anything is coded. It can be sent while the
-    rest is being coded: bytes ``HEADER_BYTES .. advance(n)`` are final, the header and all after ``fixed_stop`` are
-    final after :meth:`finish`.
+    The frame's fixed part (header, heads, remainder) has its place before anything is coded. It can
+    be sent while the rest is being coded: bytes ``HEADER_BYTES .. advance(n)`` are final, the header
+    and all after ``fixed_stop`` are final after :meth:`finish`.
 
     Parameters
     ----------
@@ -169,11 +170,17 @@ class Encoder:
 
     @property
     def fell_back(self) -> bool:
-        """Whether the frame became ``raw`` on the way, having grown too large: what was final before is void then."""
+        """Whether the frame grew too large and became ``raw``: what was final before is void."""
         return self._steps.fell_back
 
     def advance(self, n_groups: int) -> int:
-        """Code up to ``n_groups`` more groups of 8192 values; return up to which byte the fixed part is final."""
+        """Code up to ``n_groups`` more groups of 8192 values.
+
+        Returns
+        -------
+        int
+            Up to which byte the fixed part is final.
+        """
         return self._steps.advance(n_groups)
 
     def finish(self) -> int:

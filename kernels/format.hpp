@@ -37,8 +37,9 @@ struct FloatFormat {
   uint8_t itemsize;       // bytes
   uint8_t exponent_bits;  // width of a symbol; 0 for kBytes
   uint8_t mantissa_bits;
-  uint8_t byte_planes;              // rest bits 0 .. 8 * byte_planes - 1
-  uint8_t sub_bits[kMaxSubPlanes];  // widths of the planes of the bits above, lowest first; 0: absent
+  uint8_t byte_planes;  // rest bits 0 .. 8 * byte_planes - 1
+  uint8_t
+      sub_bits[kMaxSubPlanes];  // widths of the planes of the bits above, lowest first; 0: absent
 
   constexpr UZIP_HD int rest_bits() const { return mantissa_bits + 1; }
   constexpr UZIP_HD int symbols() const { return 1 << exponent_bits; }
@@ -109,7 +110,8 @@ enum class TileKind : uint8_t { kCoded = 0, kRaw = 1, kConstant = 2, kMasked = 3
 constexpr int kTileSizeBits = 14;
 constexpr int kMaskBytes = kTileValues / 8;
 
-// The value at a position of a plane: runs of 8 values of two rows alternate (FORMAT.md, order of values).
+// The value at a position of a plane: runs of 8 values of two rows alternate (FORMAT.md, order of
+// values).
 constexpr UZIP_HD int value_of_position(int p) {
   const int row = (p >> 9) * 2 + ((p >> 3) & 1);
   const int lane = (p >> 4) & 31;

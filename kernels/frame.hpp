@@ -1,4 +1,5 @@
-// What surrounds the tiles: sections and headers, and the two codecs whose frames are assembled here.
+// What surrounds the tiles: sections and headers, and the two codecs whose frames are assembled
+// here.
 #pragma once
 
 #include "codec.hpp"
@@ -44,14 +45,15 @@ class FrameEncoder {
   // Up to which byte, from the end of the header on, the fixed part is final.
   virtual uint64_t final_stop() const = 0;
 
-  // Codes up to n more groups of kGroupTiles tiles, and as many more as share a block with them. False: the frame would not be
-  // smaller than a raw one.
+  // Codes up to n more groups of kGroupTiles tiles, and as many more as share a block with them.
+  // False: the frame would not be smaller than a raw one.
   virtual bool advance(uint64_t n_groups) = 0;
 
   // Codes all groups with several threads; the bytes are those of advance(). False as there.
   virtual bool code_all(int threads) = 0;
 
-  // Writes the directory's end and the header, once all groups are coded. Returns the bytes of the frame.
+  // Writes the directory's end and the header, once all groups are coded. Returns the bytes of the
+  // frame.
   virtual size_t finish(bool checksum) const = 0;
 };
 
@@ -68,7 +70,8 @@ class TierEncoder : public FrameEncoder {
   size_t finish(bool checksum) const override;
 
  private:
-  // Codes groups first .. last - 1 with tails from `begin` on. Returns their end, or nullptr if that passes `end`.
+  // Codes groups first .. last - 1 with tails from `begin` on. Returns their end, or nullptr if
+  // that passes `end`.
   uint8_t* code_groups(uint64_t first, uint64_t last, uint8_t* begin, uint8_t* end) const;
   TileEntry code_tile(uint64_t tile, uint8_t* tail, uint8_t* end) const;
   void copy_remainder() const;

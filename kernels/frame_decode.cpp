@@ -1,4 +1,5 @@
-// Tensors from frames. Nothing that a frame says is believed before it is compared with what is there.
+// Tensors from frames. Nothing that a frame says is believed before it is compared with what is
+// there.
 #include "ans_frame.hpp"
 #include "checksum.hpp"
 #include "frame.hpp"
@@ -79,8 +80,7 @@ class TierDecoder {
       uint64_t place = uint64_t{load<uint32_t>(frame_ + sections_.group_entry(group))} * kAlignment;
       const uint64_t stop = std::min(sections_.tiles, (group + 1) * kGroupTiles);
       for (uint64_t tile = group * kGroupTiles; tile < stop; ++tile) {
-        const auto entry =
-            TileEntry::of(load<uint16_t>(frame_ + sections_.tile_entry(tile)));
+        const auto entry = TileEntry::of(load<uint16_t>(frame_ + sections_.tile_entry(tile)));
         require(place <= body_bytes_ && static_cast<uint64_t>(entry.size) <= body_bytes_ - place,
                 "tiles inside of the tail section", tile);
         decode_tile(tile, entry, place);
@@ -142,7 +142,8 @@ Header read_header(const uint8_t* frame, size_t bytes) {
   require(std::memcmp(header.magic, kMagic, sizeof kMagic) == 0, "the magic UZIP");
   require(header.version == kVersion, "version 1", header.version);
   require(header.dtype < kDTypes, "a dtype code of 0..6", header.dtype);
-  require(header.codec <= static_cast<uint8_t>(Codec::kAns), "codec raw, tier or ans", header.codec);
+  require(header.codec <= static_cast<uint8_t>(Codec::kAns), "codec raw, tier or ans",
+          header.codec);
   const auto codec = static_cast<Codec>(header.codec);
   const uint8_t flags = kFlagChecksum | (codec == Codec::kTier ? kFlagPacked : 0);
   require((header.flags & ~flags) == 0, "no unknown flags", header.flags);

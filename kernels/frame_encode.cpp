@@ -9,7 +9,8 @@
 namespace uzip {
 namespace {
 
-constexpr uint64_t kMinGroupsPerThread = 16;  // 256 KiB of 2-byte values, against tens of microseconds to start
+constexpr uint64_t kMinGroupsPerThread =
+    16;  // 256 KiB of 2-byte values, against tens of microseconds to start
 
 void zero_padding(uint8_t* out, uint64_t begin, uint64_t end) {
   std::memset(out + begin, 0, end - begin);
@@ -165,7 +166,8 @@ bool is_codable(uint64_t count, DType dtype) {
   return dtype != DType::kBytes && count >= kTileValues;
 }
 
-// An 8-bit value's exponent and rest depend on each other: coded whole it is 1 to 3% smaller than with tier.
+// An 8-bit value's exponent and rest depend on each other: coded whole it is 1 to 3% smaller than
+// with tier.
 bool wants_ans(DType dtype, const EncodeOptions& options) {
   if (options.codec) return options.codec == Codec::kAns;
   return float_format(dtype).itemsize == 1;

@@ -9,7 +9,8 @@
 
 namespace uzip {
 
-// Parts that n units of work are cut into: no more than threads, none so small that starting it costs more.
+// Parts that n units of work are cut into: no more than threads, none so small that starting it
+// costs more.
 inline int parts_of(uint64_t n, int threads, uint64_t min_units) {
   const uint64_t useful = std::max<uint64_t>(n / std::max<uint64_t>(min_units, 1), 1);
   return static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(std::max(threads, 1)), useful));
@@ -20,8 +21,9 @@ inline uint64_t part_begin(uint64_t n, int parts, int part) {
          std::min(n % static_cast<uint64_t>(parts), static_cast<uint64_t>(part));
 }
 
-// Calls work(part, first, last) for each part of the units 0 .. n-1, each in a thread of its own, the first in the
-// caller's. Throws what the first of the parts that failed has thrown, after all have ended.
+// Calls work(part, first, last) for each part of the units 0 .. n-1, each in a thread of its own,
+// the first in the caller's. Throws what the first of the parts that failed has thrown, after all
+// have ended.
 template <typename Work>
 void for_each_part(uint64_t n, int parts, Work work) {
   std::vector<std::exception_ptr> failures(static_cast<size_t>(parts));

@@ -12,16 +12,16 @@ constexpr int kBlockValues = 64;
 constexpr uint64_t kMinBlocks = 64;
 constexpr uint64_t kMaxBlocks = 512;
 constexpr uint64_t kValuesPerSampled = 16;  // beyond kMinBlocks, at most one value in 16 is read
-constexpr uint64_t kMinEvidence = 256;      // values without which a plane is not believed to be zero
+constexpr uint64_t kMinEvidence = 256;  // values without which a plane is not believed to be zero
 // A level costs time of its own; a menu with one more must save this many bits per value.
 constexpr double kLevelCharge = 0.02;
 
 struct Sample {
   uint64_t values = 0;
-  uint64_t zeros = 0;            // values that are zero bits
-  uint64_t constant_values = 0;  // in blocks of equal values
-  uint64_t mixed_zeros = 0;      // zeros in other blocks
-  uint64_t rest_bits = 0;        // union of all rests
+  uint64_t zeros = 0;             // values that are zero bits
+  uint64_t constant_values = 0;   // in blocks of equal values
+  uint64_t mixed_zeros = 0;       // zeros in other blocks
+  uint64_t rest_bits = 0;         // union of all rests
   uint32_t histogram[2048] = {};  // of the symbols of all values
 };
 

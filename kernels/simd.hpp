@@ -1,4 +1,5 @@
-// Which instructions the coders use. Chosen once, from what the processor has; all paths give the same bytes.
+// Which instructions the coders use. Chosen once, from what the processor has; all paths give the
+// same bytes.
 #pragma once
 
 #include <string>

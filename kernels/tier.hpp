@@ -1,9 +1,10 @@
 // The tier codec: what a coder of whole tiles computes, and the arithmetic that all of them share.
 //
-// A value is split into its symbol (exponent) and its rest (sign, mantissa). The rest goes to planes of a tile's
-// head; the symbol becomes a rank, the rank becomes digits, of which the first level is in the head and the others,
-// which few values have, make the tail. The rank of a value is the sum of its digits, and a value whose digits are
-// all escapes has the sum n_ranks: "no rank", its symbol is written raw.
+// A value is split into its symbol (exponent) and its rest (sign, mantissa). The rest goes to
+// planes of a tile's head; the symbol becomes a rank, the rank becomes digits, of which the first
+// level is in the head and the others, which few values have, make the tail. The rank of a value is
+// the sum of its digits, and a value whose digits are all escapes has the sum n_ranks: "no rank",
+// its symbol is written raw.
 #pragma once
 
 #include <cstring>
@@ -24,11 +25,12 @@ struct TierCode {
   uint8_t n_ranks;
   uint8_t zero_planes;
   uint16_t base;
-  uint8_t order[kWindow];              // offset of the symbol of each rank
-  uint8_t rank_of_offset[kWindow];     // n_ranks for symbols without a rank
-  uint8_t ranks_below[kWindow];        // n_ranks - rank_of_offset
-  uint16_t symbol_of_rank[kWindow];    // 0 for ranks the menu does not have
-  uint8_t exponent_bytes[2][kWindow];  // a rank's symbol in place: in the value's highest byte, in the one below
+  uint8_t order[kWindow];               // offset of the symbol of each rank
+  uint8_t rank_of_offset[kWindow];      // n_ranks for symbols without a rank
+  uint8_t ranks_below[kWindow];         // n_ranks - rank_of_offset
+  uint16_t symbol_of_rank[kWindow];     // 0 for ranks the menu does not have
+  uint8_t exponent_bytes[2][kWindow];   // a rank's symbol in place: in the value's highest byte, in
+                                        // the one below
   uint16_t byte_plane[kMaxBytePlanes];  // offsets in a head, or kAbsent
   uint16_t sub_plane[kMaxSubPlanes];
   uint16_t digits;  // offset of the digit plane of level 1
@@ -45,21 +47,27 @@ constexpr int menu_ranks(int menu) {
   return ranks;
 }
 
-constexpr int kNotCodable = -1;   // a plane of zero_planes is not zero in the tile
-constexpr int kMalformed = -1;    // the digits ask for more bytes than there are
-constexpr int kTailSlack = 64;    // bytes that a coder may touch after the end of a tail
+constexpr int kNotCodable = -1;  // a plane of zero_planes is not zero in the tile
+constexpr int kMalformed = -1;   // the digits ask for more bytes than there are
+constexpr int kTailSlack = 64;   // bytes that a coder may touch after the end of a tail
 constexpr int kMaxHeadBytes = 8192;
-constexpr int kMaxTailBytes = 4096;  // 7 bits of digits and 2 bytes of symbol for each value, rounded up
+constexpr int kMaxTailBytes =
+    4096;  // 7 bits of digits and 2 bytes of symbol for each value, rounded up
 
 // One way to code the whole tiles of a data type. All ways produce the same bytes.
 struct TierCoder {
-  // Writes head (stride bytes) and tail, at most kMaxTailBytes and kTailSlack more. Returns the bytes of the tail, or
-  // kNotCodable.
+  // Writes head (stride bytes) and tail, at most kMaxTailBytes and kTailSlack more. Returns the
+  // bytes of the tail, or kNotCodable.
   int (*encode)(const TierCode& code, const uint8_t* values, uint8_t* head, uint8_t* tail);
-  // Writes 1024 values; may read kTailSlack bytes after the tail. Returns the bytes of the tail that the digits
-  // ask for, or kMalformed where these are more than tail_bytes.
+  // Writes 1024 values; may read kTailSlack bytes after the tail. Returns the bytes of the tail
+  // that the digits ask for, or kMalformed where these are more than tail_bytes.
   int (*decode)(const TierCode& code, const uint8_t* head, const uint8_t* tail, int tail_bytes,
                 uint8_t* values);
+  // Writes the mask (kMaskBytes) of the values that are not zero bits, and these in order of
+  // position, and may touch kTailSlack bytes behind them. Returns how many they are.
+  int (*compact)(const uint8_t* values, uint8_t* mask, uint8_t* nonzeros);
+  // The inverse; may read kTailSlack bytes behind the values.
+  void (*expand)(const uint8_t* nonzeros, const uint8_t* mask, uint8_t* values);
 };
 
 TierCoder tier_coder_portable(DType dtype);
@@ -108,9 +116,10 @@ struct Value {
 template <DType kDType>
 inline uint8_t* put_raw_symbol(const uint8_t* values, int position, uint8_t* raw) {
   using V = Value<kDType>;
-  const int symbol = V::symbol(
-      load<typename V::Word>(values + value_of_position(position) * V::kFormat.itemsize));
-  for (int i = 0; i < V::kFormat.symbol_bytes(); ++i) raw[i] = static_cast<uint8_t>(symbol >> 8 * i);
+  const int symbol =
+      V::symbol(load<typename V::Word>(values + value_of_position(position) * V::kFormat.itemsize));
+  for (int i = 0; i < V::kFormat.symbol_bytes(); ++i)
+    raw[i] = static_cast<uint8_t>(symbol >> 8 * i);
   return raw + V::kFormat.symbol_bytes();
 }
 
@@ -122,8 +131,7 @@ inline const uint8_t* take_raw_symbol(const uint8_t* raw, int position, uint8_t*
   int symbol = raw[0];
   if (V::kFormat.symbol_bytes() == 2) symbol |= raw[1] << 8;
   uint8_t* place = values + value_of_position(position) * V::kFormat.itemsize;
-  store<Word>(place,
-              V::join(symbol & (V::kFormat.symbols() - 1), V::rest(load<Word>(place))));
+  store<Word>(place, V::join(symbol & (V::kFormat.symbols() - 1), V::rest(load<Word>(place))));
   return raw + V::kFormat.symbol_bytes();
 }
 

@@ -11,8 +11,8 @@ UZIP_TARGET_BEGIN("avx2,bmi,bmi2,popcnt")
 namespace uzip {
 namespace {
 
-// Operations on vectors of bytes. Numbers in names are widths of elements in bits; packs, unpacks and shuffles work
-// in each 128-bit lane by itself, as the instructions do.
+// Operations on vectors of bytes. Numbers in names are widths of elements in bits; packs, unpacks
+// and shuffles work in each 128-bit lane by itself, as the instructions do.
 struct Avx2 {
   using Reg = __m256i;
   using Mask = uint32_t;
@@ -84,8 +84,8 @@ struct Avx2 {
   static Reg unpacklo64(Reg a, Reg b) { return _mm256_unpacklo_epi64(a, b); }
   static Reg unpackhi64(Reg a, Reg b) { return _mm256_unpackhi_epi64(a, b); }
 
-  // Elements as packs of four (32) or two (64) vectors leave them, lane by lane, into the order of the vectors;
-  // and the inverse, for unpacks.
+  // Elements as packs of four (32) or two (64) vectors leave them, lane by lane, into the order of
+  // the vectors; and the inverse, for unpacks.
   static Reg pack_order32(Reg v) {
     return _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
   }

@@ -1,4 +1,5 @@
-// The coder of whole tiles for AVX-512 (F, BW, DQ, VL) and BMI2: that of AVX2 with vectors twice as wide.
+// The coder of whole tiles for AVX-512 (F, BW, DQ, VL) and BMI2: that of AVX2 with vectors twice as
+// wide.
 #include "tier.hpp"
 
 #if UZIP_X86

@@ -46,8 +46,8 @@ TierCode make_tier_code(DType dtype, int menu, int base, const uint8_t order[kWi
 
 namespace {
 
-// Packs the low `width` bits (1, 2 or 4) of n fields; the fields after the n-th, up to a multiple of 8, must be
-// writable: they become 0.
+// Packs the low `width` bits (1, 2 or 4) of n fields; the fields after the n-th, up to a multiple
+// of 8, must be writable: they become 0.
 uint8_t* pack(uint8_t* fields, int n, int width, uint8_t* out) {
   for (int i = n; i % 8 != 0; ++i) fields[i] = 0;
   const int bytes = plane_bytes(width, n);
@@ -115,6 +115,40 @@ const uint8_t* unpack_digits(const uint8_t* plane, int n, int width, uint8_t* di
   plane = unpack(plane, n, 1, high);
   for (int i = 0; i < n; ++i) digits[i] = static_cast<uint8_t>(digits[i] | high[i] << 2);
   return plane;
+}
+
+// No branches in the next two: where zeros are is hard to predict.
+template <typename Word>
+int compact(const uint8_t* values, uint8_t* mask, uint8_t* nonzeros) {
+  size_t n = 0;
+  for (int p = 0; p < kTileValues; p += 8) {
+    const uint8_t* run = values + value_of_position(p) * sizeof(Word);
+    unsigned bits = 0;
+    for (int k = 0; k < 8; ++k) {
+      const Word value = load<Word>(run + k * sizeof(Word));
+      const unsigned set = value != 0;
+      store<Word>(nonzeros + n * sizeof(Word), value);
+      bits |= set << k;
+      n += set;
+    }
+    mask[p / 8] = static_cast<uint8_t>(bits);
+  }
+  return static_cast<int>(n);
+}
+
+template <typename Word>
+void expand(const uint8_t* nonzeros, const uint8_t* mask, uint8_t* values) {
+  size_t n = 0;
+  for (int p = 0; p < kTileValues; p += 8) {
+    uint8_t* run = values + value_of_position(p) * sizeof(Word);
+    const unsigned bits = mask[p / 8];
+    for (int k = 0; k < 8; ++k) {
+      const Word set = bits >> k & 1;
+      const Word next = load<Word>(nonzeros + n * sizeof(Word));
+      store<Word>(run + k * sizeof(Word), static_cast<Word>(next & (Word{0} - set)));
+      n += set;
+    }
+  }
 }
 
 template <DType kDType>
@@ -253,7 +287,8 @@ class PortableTier {
 
 template <DType kDType>
 constexpr TierCoder portable() {
-  return {PortableTier<kDType>::encode, PortableTier<kDType>::decode};
+  using Word = typename Value<kDType>::Word;
+  return {PortableTier<kDType>::encode, PortableTier<kDType>::decode, compact<Word>, expand<Word>};
 }
 
 }  // namespace
@@ -273,7 +308,7 @@ TierCoder tier_coder_portable(DType dtype) {
     case DType::kFloat8E5M2:
       return portable<DType::kFloat8E5M2>();
     default:
-      return {nullptr, nullptr};
+      return {};
   }
 }
 

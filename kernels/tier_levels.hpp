@@ -1,16 +1,17 @@
-// The digits of ranks, for processors with BMI2. Include it inside of a target region that has it, behind a class V
-// of vector operations (tier_avx2.cpp documents them).
+// The digits of ranks, for processors with BMI2. Include it inside of a target region that has it,
+// behind a class V of vector operations (tier_avx2.cpp documents them).
 //
-// Ranks stand in nibbles. A level takes the low bits of all nibbles, and the ranks of the values that escape move
-// together by pext, so every level works on what is left of the one before. The decoder goes the other way with pdep:
-// the sums of the digits of a level's escapes are put back to where they came from.
+// Ranks stand in nibbles. A level takes the low bits of all nibbles, and the ranks of the values
+// that escape move together by pext, so every level works on what is left of the one before. The
+// decoder goes the other way with pdep: the sums of the digits of a level's escapes are put back to
+// where they came from.
 #include "tier.hpp"
 
 namespace uzip {
 namespace {
 
 constexpr int kNibbleWords = kTileValues / 16;  // of 64 bits
-constexpr uint64_t kOnes = 0x1111111111111111;   // the lowest bit of each nibble
+constexpr uint64_t kOnes = 0x1111111111111111;  // the lowest bit of each nibble
 
 // The nibbles of a tile, and what vectors and words may touch behind them.
 struct Nibbles {
@@ -86,8 +87,8 @@ class BitWriter {
 
 inline unsigned count_bits(uint64_t word) { return static_cast<unsigned>(_mm_popcnt_u64(word)); }
 
-// Moves the nibbles under the masks together, in place. Returns their number; those behind them become 0, up to the
-// end of the vectors. Words are read before the writer gets there.
+// Moves the nibbles under the masks together, in place. Returns their number; those behind them
+// become 0, up to the end of the vectors. Words are read before the writer gets there.
 template <class V>
 int compress(Nibbles* nibbles, const Nibbles& masks, int n) {
   const int words = (words_of(n) + 1) & ~1;
@@ -151,13 +152,13 @@ void unpack_nibbles(typename V::Reg plane, typename V::Reg* out) {
   const auto high = V::set8(0x30);
   plane = V::unpack_order64(plane);
   const auto first = V::or_(V::and_(plane, low), V::and_(V::template sll16<2>(plane), high));
-  const auto second = V::or_(V::and_(V::template srl16<4>(plane), low),
-                             V::and_(V::template srl16<2>(plane), high));
+  const auto second =
+      V::or_(V::and_(V::template srl16<4>(plane), low), V::and_(V::template srl16<2>(plane), high));
   out[0] = V::unpacklo8(first, second);
   out[1] = V::unpackhi8(first, second);
 }
 
-// Bit kBit of n nibbles, to a plane of bits, and back; 16 at a time.
+// Bit kBit of n nibbles to a plane of bits, and back; 16 at a time.
 template <int kBit>
 void store_bit(const Nibbles& nibbles, int n, uint8_t* plane) {
   for (int i = 0; i < words_of(n); ++i) {
@@ -165,15 +166,22 @@ void store_bit(const Nibbles& nibbles, int n, uint8_t* plane) {
   }
 }
 
-template <int kBit>
-void load_bit(const uint8_t* plane, int n, Nibbles* nibbles) {
+inline void load_bits(const uint8_t* plane, int n, Nibbles* nibbles) {
   for (int i = 0; i < words_of(n); ++i) {
-    nibbles->words[i] |= _pdep_u64(load<uint16_t>(plane + 2 * i), kOnes << kBit);
+    nibbles->words[i] = _pdep_u64(load<uint16_t>(plane + 2 * i), kOnes);
   }
 }
 
-// Writes the digits of n ranks and keeps, in place, what remains of the ranks that escaped: *n of them. Touches less
-// than a vector behind the digits, and nothing where these are those of a whole tile.
+// As the highest bit of digits of 3 bits.
+inline void add_bits(const uint8_t* plane, int n, Nibbles* nibbles) {
+  for (int i = 0; i < words_of(n); ++i) {
+    nibbles->words[i] |= _pdep_u64(load<uint16_t>(plane + 2 * i), kOnes << 2);
+  }
+}
+
+// Writes the digits of n ranks and keeps, in place, what remains of the ranks that escaped: *n of
+// them. Touches less than a vector behind the digits, and nothing where these are those of a whole
+// tile.
 template <class V, int kWidth>
 uint8_t* store_level(Nibbles* ranks, int* n, uint8_t* out) {
   constexpr int kStep = V::kBytes / 8;  // words of a vector
@@ -193,7 +201,8 @@ uint8_t* store_level(Nibbles* ranks, int* n, uint8_t* out) {
     }
     if constexpr (kWidth >= 2) {
       const auto two_bits = V::set8(0x33);
-      V::store(out + 4 * i, pack_nibbles<V>(V::and_(pair[0], two_bits), V::and_(pair[1], two_bits)));
+      V::store(out + 4 * i,
+               pack_nibbles<V>(V::and_(pair[0], two_bits), V::and_(pair[1], two_bits)));
     }
   }
   if constexpr (kWidth == 1) store_bit<0>(digits, *n, out);
@@ -206,15 +215,14 @@ uint8_t* store_level(Nibbles* ranks, int* n, uint8_t* out) {
   return out;
 }
 
-// Reads n digits, and the masks of those that are escapes. Returns how many these are. Reads up to a vector behind
-// the digits, unless these are those of a whole tile.
+// Reads n digits, and the masks of those that are escapes. Returns how many these are. Reads up to
+// a vector behind the digits, unless these are those of a whole tile.
 template <class V, int kWidth>
 int load_level(const uint8_t* in, int n, Nibbles* digits, Nibbles* masks) {
   constexpr int kStep = V::kBytes / 8;
   const int padded = padded_words_of<V>(n);
   if constexpr (kWidth == 1) {
-    std::memset(digits, 0, static_cast<size_t>(padded) * 8);
-    load_bit<0>(in, n, digits);
+    load_bits(in, n, digits);
   } else {
     for (int i = 0; i < padded; i += 2 * kStep) {
       typename V::Reg pair[2];
@@ -222,11 +230,19 @@ int load_level(const uint8_t* in, int n, Nibbles* digits, Nibbles* masks) {
       V::store(digits->words + i, pair[0]);
       V::store(digits->words + i + kStep, pair[1]);
     }
-    if constexpr (kWidth == 3) load_bit<2>(in + plane_bytes(2, n), n, digits);
+    if constexpr (kWidth == 3) add_bits(in + plane_bytes(2, n), n, digits);
   }
   // What stands behind the n digits is not theirs.
   if (n % 16 != 0) digits->words[n / 16] &= (uint64_t{1} << n % 16 * 4) - 1;
   for (int i = words_of(n); i < padded; ++i) digits->words[i] = 0;
+  if constexpr (kWidth == 1) {
+    unsigned escaped = 0;
+    for (int i = 0; i < padded; ++i) {
+      masks->words[i] = digits->words[i] * 15;
+      escaped += count_bits(digits->words[i]);
+    }
+    return static_cast<int>(escaped);
+  }
   auto counts = V::set8(0);  // at most 2 * 32 in a byte
   for (int i = 0; i < padded; i += kStep) {
     const auto escapes = escape_digits<V, kWidth>(V::load(digits->words + i));
@@ -236,8 +252,8 @@ int load_level(const uint8_t* in, int n, Nibbles* digits, Nibbles* masks) {
   return V::sum8(counts);
 }
 
-// Writes the digits of all levels but the 4-bit one, and destroys the ranks. Returns the end of the tail so far.
-// *n: the values without a rank.
+// Writes the digits of all levels but the 4-bit one, and destroys the ranks. Returns the end of the
+// tail so far. *n: the values without a rank.
 template <class V>
 uint8_t* store_levels(const TierCode& code, Nibbles* ranks, uint8_t* plane, uint8_t* tail, int* n) {
   *n = kTileValues;
@@ -270,8 +286,8 @@ int load_level_of(int width, const uint8_t* in, int n, Nibbles* digits, Nibbles*
   }
 }
 
-// Reads the digits of all levels and adds them up to ranks. Returns the end of their planes in the tail, or nullptr if
-// that passes `end`. *n: the values without a rank.
+// Reads the digits of all levels and adds them up to ranks. Returns the end of their planes in the
+// tail, or nullptr if that passes `end`. *n: the values without a rank.
 template <class V>
 const uint8_t* load_levels(const TierCode& code, const uint8_t* plane, const uint8_t* tail,
                            const uint8_t* end, Nibbles* ranks, int* n) {

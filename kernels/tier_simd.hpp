@@ -1,14 +1,17 @@
-// The coder of whole tiles, written once for vectors of any width. Include it inside of a target region that has
-// BMI2, behind a class V of vector operations (tier_avx2.cpp documents them).
+// The coder of whole tiles, written once for vectors of any width. Include it inside of a target
+// region that has BMI2, behind a class V of vector operations (tier_avx2.cpp documents them).
 //
-// Why it is fast: the order of positions is the one in which 128-bit lanes come out of packs and unpacks, so that
-// splitting and joining need no shuffle between lanes, and one byte shuffle turns symbols into ranks or back.
+// Why it is fast: the order of positions is the one in which 128-bit lanes come out of packs and
+// unpacks, so that splitting and joining need no shuffle between lanes, and one byte shuffle turns
+// symbols into ranks or back.
 #include "tier_levels.hpp"
+#include "tier_mask.hpp"
 
 namespace uzip {
 namespace {
 
-// --- Values as bytes: b[i] holds byte i of the values at V::kBytes positions --------------------------------------
+// --- Values as bytes: b[i] holds byte i of the values at V::kBytes positions
+// --------------------------------------
 
 // Rows `a` and `b` are those of the first and second 8 of 16 positions, already at the first lane.
 template <class V, int kItemsize>
@@ -98,7 +101,8 @@ void store_bytes(const typename V::Reg* in, uint8_t* a, uint8_t* b) {
   }
 }
 
-// --- Fields: bytes of values to symbols and planes, and back -----------------------------------------------------
+// --- Fields: bytes of values to symbols and planes, and back
+// -----------------------------------------------------
 
 // sub[0], sub[1]: the fields of the sub-byte planes; one of 1 bit stands in the byte's highest bit.
 template <class V>
@@ -117,8 +121,7 @@ void split_fields(const typename V::Reg* b, int base, Fields<V>* f) {
   for (int i = 0; i < kFormat.byte_planes; ++i) f->planes[i] = b[i];
   if constexpr (kDType == DType::kBFloat16 || kDType == DType::kFloat32) {
     const Reg below = b[kFormat.itemsize - 2];
-    const Reg symbol = V::or_(V::add8(top, top),
-                              V::and_(V::template srl16<7>(below), V::set8(1)));
+    const Reg symbol = V::or_(V::add8(top, top), V::and_(V::template srl16<7>(below), V::set8(1)));
     f->planes[kFormat.byte_planes - 1] =
         V::or_(V::and_(below, V::set8(0x7F)), V::and_(top, V::set8(0x80)));
     f->offset = V::sub8(symbol, V::set8(base));
@@ -139,8 +142,7 @@ void split_fields(const typename V::Reg* b, int base, Fields<V>* f) {
     const Reg symbol = V::template srl16<kShift>(top);
     f->offset = V::and_(V::sub8(symbol, V::set8(base)), V::set8(kFormat.symbols() - 1));
     if constexpr (kDType == DType::kFloat8E4M3FN) {
-      f->sub[0] = V::or_(V::and_(top, V::set8(7)),
-                         V::and_(V::template srl16<4>(top), V::set8(8)));
+      f->sub[0] = V::or_(V::and_(top, V::set8(7)), V::and_(V::template srl16<4>(top), V::set8(8)));
     } else {
       f->sub[0] = V::and_(top, V::set8(3));
       f->sub[1] = top;
@@ -170,12 +172,13 @@ void join_fields(const Fields<V>& f, const typename V::Reg* exponent, typename V
   }
 }
 
-// --- Planes of narrow fields, from and to bytes --------------------------------------------------------------------
+// --- Planes of narrow fields, from and to bytes
+// --------------------------------------------------------------------
 
 // Four vectors of two-bit fields to one vector of their plane.
 template <class V>
 typename V::Reg pack_two_bits(const typename V::Reg* fields) {
-  const auto pair = V::set16(0x0401);     // weights 1, 4
+  const auto pair = V::set16(0x0401);      // weights 1, 4
   const auto four = V::set32(0x00100001);  // weights 1, 16
   const auto bytes = [&](int i) { return V::madd16(V::maddubs(fields[i], pair), four); };
   const auto low = V::packs32(bytes(0), bytes(1));
@@ -236,11 +239,13 @@ void unpack_plane(const uint8_t* plane, int width, uint8_t* fields) {
       V::store(fields + p + 3 * kBytes, V::unpackhi16(high01, high23));
     }
   } else {
-    for (int p = 0; p < kTileValues; p += kBytes) V::store(fields + p, V::spread_bits(plane + p / 8));
+    for (int p = 0; p < kTileValues; p += kBytes)
+      V::store(fields + p, V::spread_bits(plane + p / 8));
   }
 }
 
-// --- Tiles ----------------------------------------------------------------------------------------------------------
+// --- Tiles
+// ----------------------------------------------------------------------------------------------------------
 
 template <class V>
 bool is_zero(const uint8_t* plane) {
@@ -271,15 +276,18 @@ class SimdTier {
   static constexpr bool kSub0 = kFormat.sub_bits[0] != 0;
   static constexpr bool kSub1 = kFormat.sub_bits[1] != 0;
 
-  // Byte planes go to the head, or to `absent` where they are not stored; all else is left in bytes.
+  // Byte planes go to the head, or to `absent` where they are not stored; all else is left in
+  // bytes.
   static void split(const TierCode& code, const uint8_t* values, uint8_t* head, uint8_t* absent,
                     uint8_t (*sub)[kTileValues], uint8_t* ranks) {
     const Reg ranks_of_window = V::table(code.ranks_below);
     const Reg n_ranks = V::set8(code.n_ranks);
-    const Reg to_table = V::set8(0x70);  // offsets above 15 get their highest bit: the shuffle gives 0
+    const Reg to_table =
+        V::set8(0x70);  // offsets above 15 get their highest bit: the shuffle gives 0
     uint8_t* planes[kMaxBytePlanes + 1];
     for (int i = 0; i < kFormat.byte_planes; ++i) {
-      planes[i] = code.byte_plane[i] == kAbsent ? absent + i * kTileValues : head + code.byte_plane[i];
+      planes[i] =
+          code.byte_plane[i] == kAbsent ? absent + i * kTileValues : head + code.byte_plane[i];
     }
     for (int p = 0; p < kTileValues; p += V::kBytes) {
       const uint8_t* row = values + value_of_position(p) * kFormat.itemsize;
@@ -323,7 +331,8 @@ class SimdTier {
     alignas(64) uint8_t absent[kMaxBytePlanes * kTileValues];
     split(code, values, head, absent, sub, ranks);
     for (int i = 0; i < kFormat.byte_planes; ++i) {
-      if (code.byte_plane[i] == kAbsent && !is_zero<V>(absent + i * kTileValues)) return kNotCodable;
+      if (code.byte_plane[i] == kAbsent && !is_zero<V>(absent + i * kTileValues))
+        return kNotCodable;
     }
     for (int i = 0; i < kMaxSubPlanes && kFormat.sub_bits[i] != 0; ++i) {
       pack_plane<V>(sub[i], kFormat.sub_bits[i], head + code.sub_plane[i]);
@@ -375,7 +384,8 @@ class SimdTier {
 
 template <class V, DType kDType>
 constexpr TierCoder simd_coder() {
-  return {SimdTier<V, kDType>::encode, SimdTier<V, kDType>::decode};
+  using Word = typename Value<kDType>::Word;
+  return {SimdTier<V, kDType>::encode, SimdTier<V, kDType>::decode, compact<Word>, expand<Word>};
 }
 
 template <class V>
@@ -394,7 +404,7 @@ TierCoder simd_coder_of(DType dtype) {
     case DType::kFloat8E5M2:
       return simd_coder<V, DType::kFloat8E5M2>();
     default:
-      return {nullptr, nullptr};
+      return {};
   }
 }
 

@@ -1,7 +1,5 @@
 #include "tile.hpp"
 
-#include <array>
-
 #include "errors.hpp"
 
 namespace uzip {
@@ -12,13 +10,6 @@ int pad(uint8_t* begin, int bytes) {
   std::memset(begin + bytes, 0, static_cast<size_t>(padded - bytes));
   return padded;
 }
-
-constexpr std::array<uint16_t, kTileValues> positions_to_values() {
-  std::array<uint16_t, kTileValues> values{};
-  for (int p = 0; p < kTileValues; ++p) values[p] = static_cast<uint16_t>(value_of_position(p));
-  return values;
-}
-constexpr std::array<uint16_t, kTileValues> kValueOfPosition = positions_to_values();
 
 // Calls visit(offset in a head, field width) for every plane of a head, in order.
 template <typename Visit>
@@ -53,54 +44,20 @@ int count_zeros(const uint8_t* values) {
   return zeros;
 }
 
-// Writes the mask of the values that are not zero bits, and these, in order of position, to `nonzeros` (one more is
-// touched). Returns how many there are. No branches: where zeros are is hard to predict.
-template <typename Word>
-int compact(const uint8_t* values, uint8_t* mask, uint8_t* nonzeros) {
-  size_t n = 0;
-  for (int p = 0; p < kTileValues; p += 8) {
-    const uint8_t* run = values + kValueOfPosition[p] * sizeof(Word);
-    unsigned bits = 0;
-    for (int k = 0; k < 8; ++k) {
-      const Word value = load<Word>(run + k * sizeof(Word));
-      const unsigned set = value != 0;
-      store<Word>(nonzeros + n * sizeof(Word), value);
-      bits |= set << k;
-      n += set;
-    }
-    mask[p / 8] = static_cast<uint8_t>(bits);
-  }
-  return static_cast<int>(n);
-}
-
-// The inverse; one value behind the last may be read.
-template <typename Word>
-void expand(const uint8_t* nonzeros, const uint8_t* mask, uint8_t* values) {
-  size_t n = 0;
-  for (int p = 0; p < kTileValues; p += 8) {
-    uint8_t* run = values + kValueOfPosition[p] * sizeof(Word);
-    const unsigned bits = mask[p / 8];
-    for (int k = 0; k < 8; ++k) {
-      const Word set = bits >> k & 1;
-      const Word next = load<Word>(nonzeros + n * sizeof(Word));
-      store<Word>(run + k * sizeof(Word), static_cast<Word>(next & (Word{0} - set)));
-      n += set;
-    }
-  }
-}
-
 // Values in order of position to a tile, and back: runs of 8 change places.
-void order_as_tile(const uint8_t* positions, int itemsize, uint8_t* values) {
+template <typename Word>
+void order_as_tile(const uint8_t* positions, uint8_t* values) {
   for (int p = 0; p < kTileValues; p += 8) {
-    std::memcpy(values + kValueOfPosition[p] * itemsize, positions + p * itemsize,
-                static_cast<size_t>(8 * itemsize));
+    std::memcpy(values + value_of_position(p) * sizeof(Word), positions + p * sizeof(Word),
+                8 * sizeof(Word));
   }
 }
 
-void order_as_positions(const uint8_t* values, int itemsize, uint8_t* positions) {
+template <typename Word>
+void order_as_positions(const uint8_t* values, uint8_t* positions) {
   for (int p = 0; p < kTileValues; p += 8) {
-    std::memcpy(positions + p * itemsize, values + kValueOfPosition[p] * itemsize,
-                static_cast<size_t>(8 * itemsize));
+    std::memcpy(positions + p * sizeof(Word), values + value_of_position(p) * sizeof(Word),
+                8 * sizeof(Word));
   }
 }
 
@@ -110,9 +67,9 @@ void fill(Word value, int first, uint8_t* values) {
   for (int v = first; v < kTileValues; ++v) store<Word>(values + v * sizeof(Word), value);
 }
 
-// The values of a tile, and one more that is touched.
+// The values of a tile, and what coders may touch behind them.
 struct TileValues {
-  alignas(64) uint8_t bytes[8 * kTileValues + 8];
+  alignas(64) uint8_t bytes[8 * kTileValues + kTailSlack];
 };
 
 // Calls visit(a value of the word type of this size) and returns what it returns.
@@ -130,19 +87,20 @@ auto with_word(int itemsize, Visit visit) {
   }
 }
 
-// Makes a tile of the values that are not zero. Values of rank 0 and rest 0 follow them: their fields are 0 and they
-// have no further digits, so the first n fields of every plane of this tile, and its tail, are the body of n values.
-int make_masked_tile(const TierCode& code, const uint8_t* values, uint8_t* mask, uint8_t* tile) {
+// Makes a tile of the values that are not zero. Values of rank 0 and rest 0 follow them: their
+// fields are 0 and they have no further digits, so the first n fields of every plane of this tile,
+// and its tail, are the body of n values.
+int make_masked_tile(const TierCode& code, const TierCoder& coder, const uint8_t* values,
+                     uint8_t* mask, uint8_t* tile) {
   const FloatFormat format = float_format(code.dtype);
   TileValues nonzeros;
-  const int n = with_word(format.itemsize, [&](auto word) {
+  const int n = coder.compact(values, mask, nonzeros.bytes);
+  with_word(format.itemsize, [&](auto word) {
     using Word = decltype(word);
-    const int found = compact<Word>(values, mask, nonzeros.bytes);
     const uint64_t symbol = code.symbol_of_rank[0];
-    fill<Word>(static_cast<Word>(symbol << format.mantissa_bits), found, nonzeros.bytes);
-    return found;
+    fill<Word>(static_cast<Word>(symbol << format.mantissa_bits), n, nonzeros.bytes);
+    order_as_tile<Word>(nonzeros.bytes, tile);
   });
-  order_as_tile(nonzeros.bytes, format.itemsize, tile);
   return n;
 }
 
@@ -151,7 +109,7 @@ int encode_masked(const TierCode& code, const TierCoder& coder, const uint8_t* v
                   uint8_t* out) {
   TileValues compacted;
   alignas(64) uint8_t head[kMaxHeadBytes];
-  const int n = make_masked_tile(code, values, out, compacted.bytes);
+  const int n = make_masked_tile(code, coder, values, out, compacted.bytes);
   uint8_t* end = out + kMaskBytes;
   uint8_t* tail = end + body_head_bytes(code, n);
   const int tail_bytes = coder.encode(code, compacted.bytes, head, tail);
@@ -168,15 +126,14 @@ void decode_masked(const TierCode& code, const TierCoder& coder, int size, const
   const FloatFormat format = float_format(code.dtype);
   require(size >= kMaskBytes, "a masked tile of at least 128 bytes", size);
   int n = 0;
-  for (int i = 0; i < kMaskBytes; ++i) {
-    for (int bits = tile[i]; bits != 0; bits &= bits - 1) ++n;
-  }
+  for (int i = 0; i < kMaskBytes; i += 8) n += __builtin_popcountll(load<uint64_t>(tile + i));
   const uint8_t* plane = tile + kMaskBytes;
   const uint8_t* tail = plane + body_head_bytes(code, n);
   const int tail_room = static_cast<int>(tile + size - tail);
   require(tail_room >= 0, "a masked tile as large as its mask asks for", size);
 
-  alignas(64) uint8_t head[kMaxHeadBytes] = {};
+  alignas(64) uint8_t head[kMaxHeadBytes];
+  std::memset(head, 0, code.stride);
   TileValues compacted;
   for_each_plane(code, [&](int offset, int width) {
     const int bytes = plane_bytes(width, n);
@@ -188,14 +145,14 @@ void decode_masked(const TierCode& code, const TierCoder& coder, int size, const
   });
   const int tail_bytes = coder.decode(code, head, tail, tail_room, compacted.bytes);
   const int found = static_cast<int>(tail - tile) + tail_bytes;
-  require(tail_bytes != kMalformed && align_up(static_cast<uint64_t>(found)) ==
-                                          static_cast<uint64_t>(size),
+  require(tail_bytes != kMalformed &&
+              align_up(static_cast<uint64_t>(found)) == static_cast<uint64_t>(size),
           "a masked tile as large as its digits ask for", size);
   TileValues nonzeros;
-  order_as_positions(compacted.bytes, format.itemsize, nonzeros.bytes);
   with_word(format.itemsize, [&](auto word) {
-    expand<decltype(word)>(nonzeros.bytes, tile, values);
+    order_as_positions<decltype(word)>(compacted.bytes, nonzeros.bytes);
   });
+  coder.expand(nonzeros.bytes, tile, values);
 }
 
 void decode_constant(int size, int tile_bytes, int itemsize, const uint8_t* tile, uint8_t* values) {
@@ -236,9 +193,8 @@ TileEntry encode_packed_tile(const TierCode& code, const TierCoder& coder, const
   if (is_constant(values, tile_bytes, format.itemsize)) {
     return encode_constant(values, format.itemsize, out);
   }
-  const int zeros = with_word(format.itemsize, [&](auto word) {
-    return count_zeros<decltype(word)>(values);
-  });
+  const int zeros =
+      with_word(format.itemsize, [&](auto word) { return count_zeros<decltype(word)>(values); });
   // A mask pays when it is smaller than what the zeros would have in the heads.
   const bool masked = zeros * code.stride > kMaskBytes * kTileValues;
   int bytes = 0;
@@ -248,8 +204,8 @@ TileEntry encode_packed_tile(const TierCode& code, const TierCoder& coder, const
     bytes = coder.encode(code, values, out, out + code.stride);
     if (bytes != kNotCodable) bytes += code.stride;
   }
-  if (bytes != kNotCodable && align_up(static_cast<uint64_t>(bytes)) <
-                                  static_cast<uint64_t>(tile_bytes)) {
+  if (bytes != kNotCodable &&
+      align_up(static_cast<uint64_t>(bytes)) < static_cast<uint64_t>(tile_bytes)) {
     return {masked ? TileKind::kMasked : TileKind::kCoded, pad(out, bytes)};
   }
   std::memcpy(out, values, static_cast<size_t>(tile_bytes));
@@ -289,9 +245,8 @@ void decode_packed_tile(const TierCode& code, const TierCoder& coder, TileEntry 
   require(entry.size >= code.stride, "a coded tile of at least its head's size", entry.size);
   const int tail_bytes =
       coder.decode(code, tile, tile + code.stride, entry.size - code.stride, values);
-  require(tail_bytes != kMalformed &&
-              align_up(static_cast<uint64_t>(code.stride + tail_bytes)) ==
-                  static_cast<uint64_t>(entry.size),
+  require(tail_bytes != kMalformed && align_up(static_cast<uint64_t>(code.stride + tail_bytes)) ==
+                                          static_cast<uint64_t>(entry.size),
           "a tile as large as its digits ask for", entry.size);
 }
 
