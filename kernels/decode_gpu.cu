@@ -85,6 +85,8 @@ class TileDecoder {
         spreads_(room.spreads),
         room_(room.warps[thread_index() / kLanes]),
         sections_(Sections::of(destination.count, kFormat.itemsize, code_.stride)),
+        groups_(reinterpret_cast<const uint32_t*>(frame.bytes + sections_.group_entry(0))),
+        entries_(reinterpret_cast<const uint16_t*>(frame.bytes + sections_.tile_entry(0))),
         lane_(thread_index() % kLanes) {}
 
   UZIP_DEVICE const Sections& sections() const { return sections_; }
@@ -94,31 +96,40 @@ class TileDecoder {
            frame_.size - body_bytes_ == sections_.tails;
   }
 
+  // Decodes this warp's tiles.
+  template <int kMenu>
+  UZIP_DEVICE void run() {
+    const auto tiles = static_cast<uint32_t>(sections_.tiles);
+    const auto warp = static_cast<uint32_t>(thread_index() / kLanes);
+    for (uint32_t tile = block_index() * kWarps + warp; tile < tiles;
+         tile += block_count() * kWarps) {
+      all_good_ = decode<kMenu>(tile) && all_good_;
+    }
+  }
+  UZIP_DEVICE bool all_good() const { return all_good_; }
+
   // False: malformed.
-  UZIP_DEVICE bool decode(uint64_t tile) const {
-    const uint64_t group = tile / kGroupTiles;
+  template <int kMenu>
+  UZIP_DEVICE bool decode(uint32_t tile) const {
     const auto index = static_cast<int>(tile % kGroupTiles);
     // Lanes 0..7 look up the tiles of the group.
     uint32_t entry = 0;
-    if (lane_ <= index) entry = load_entry(group * kGroupTiles + static_cast<uint64_t>(lane_));
+    if (lane_ <= index) entry = entries_[tile - static_cast<uint32_t>(index - lane_)];
+    const uint64_t group_place = uint64_t{groups_[tile / kGroupTiles]} * kAlignment;
     uint32_t before = lane_ < index ? entry & kSizeMask : 0;
 #pragma unroll
     for (int mask = 1; mask < kGroupTiles; mask *= 2) before += shuffle_xor32(before, mask);
     before = shuffle32(before, 0);
     entry = shuffle32(entry, index);
-    const uint64_t place =
-        uint64_t{*reinterpret_cast<const uint32_t*>(frame_.bytes + sections_.group_entry(group))} *
-            kAlignment +
-        before;
+    const uint64_t place = group_place + before;
     const auto size = static_cast<int>(entry & kSizeMask);
     if (place > body_bytes_ || static_cast<uint64_t>(size) > body_bytes_ - place) return false;
-    const uint8_t* head = frame_.bytes + kHeaderBytes + tile * static_cast<uint64_t>(code_.stride);
-    uint8_t* values = destination_.values + tile * kFormat.tile_bytes();
+    uint8_t* values = destination_.values + uint64_t{tile} * kFormat.tile_bytes();
     switch (static_cast<TileKind>(entry >> kTileSizeBits)) {
       case TileKind::kCoded:
-        return decode_coded(head, place, size, values);
+        return decode_coded<kMenu>(head(tile), place, size, values);
       case TileKind::kRaw:
-        return decode_raw(head, place, size, values);
+        return decode_raw(head(tile), place, size, values);
       default:
         return false;
     }
@@ -133,10 +144,11 @@ class TileDecoder {
  private:
   static constexpr uint32_t kSizeMask = (1u << kTileSizeBits) - 1;
 
-  UZIP_DEVICE uint32_t load_entry(uint64_t tile) const {
-    return *reinterpret_cast<const uint16_t*>(frame_.bytes + sections_.tile_entry(tile));
+  UZIP_DEVICE const uint8_t* head(uint32_t tile) const {
+    return frame_.bytes + kHeaderBytes + uint64_t{tile} * static_cast<uint32_t>(code_.stride);
   }
 
+  template <int kMenu>
   UZIP_DEVICE bool decode_coded(const uint8_t* head, uint64_t place, int size,
                                 uint8_t* values) const {
     if (size > kTailBytes<kDType>) return false;
@@ -157,8 +169,8 @@ class TileDecoder {
       }
     }
     sync_lanes();
-    return decode_dense_tile<kDType>(code_, offset_of_rank_, spreads_, head, room_, begin,
-                                     begin + size, values, destination_.aligned, lane_);
+    return decode_dense_tile<kDType, kMenu>(code_, offset_of_rank_, spreads_, head, room_, begin,
+                                            begin + size, values, destination_.aligned, lane_);
   }
 
   UZIP_DEVICE bool decode_raw(const uint8_t* head, uint64_t place, int size,
@@ -179,7 +191,10 @@ class TileDecoder {
   const uint32_t* spreads_;
   WarpRoom<kDType>& room_;
   Sections sections_;
+  const uint32_t* groups_;
+  const uint16_t* entries_;
   int lane_;
+  bool all_good_ = true;
 };
 
 UZIP_DEVICE void copy_raw(const Frame& frame, DType dtype, const Destination& destination,
@@ -197,22 +212,16 @@ template <DType kDType>
 UZIP_DEVICE void decode_tier(const Header& header, const Frame& frame,
                              const Destination& destination, uint32_t* status) {
   auto& room = *reinterpret_cast<DecodeRoom<kDType>*>(shared_memory());
-  const int warp = thread_index() / kLanes;
   const bool first = block_index() == 0 && thread_index() == 0;
   if (thread_index() < 16) room.spreads[thread_index()] = make_spread(thread_index());
   sync_block();
-  const TileDecoder<kDType> decoder(frame, header, destination, room);
+  TileDecoder<kDType> decoder(frame, header, destination, room);
   if (!decoder.sizes_add_up()) {
     if (first) report(status, FrameStatus::kSections);
     return;
   }
-  const uint64_t tiles = decoder.sections().tiles;
-  bool good = true;
-  for (uint64_t tile = uint64_t{block_index()} * kWarps + static_cast<uint64_t>(warp); tile < tiles;
-       tile += uint64_t{block_count()} * kWarps) {
-    good = decoder.decode(tile) && good;
-  }
-  if (!good && thread_index() % kLanes == 0) report(status, FrameStatus::kTile);
+  with_menu(header.menu, decoder);
+  if (!decoder.all_good() && thread_index() % kLanes == 0) report(status, FrameStatus::kTile);
   if (block_index() == block_count() - 1) decoder.copy_remainder();
 }
 
@@ -260,6 +269,8 @@ const char* decode(const void* frame, uint64_t frame_bytes, DType dtype, uint64_
   if (!is_aligned(values, float_format(dtype).itemsize)) {
     return "expected room for values aligned to their own size";
   }
+  if (count >= uint64_t{1} << 41)
+    return "expected less than 2^41 values";  // tiles have 32-bit numbers
   const Frame source{static_cast<const uint8_t*>(frame), frame_bytes};
   const Destination destination{static_cast<uint8_t*>(values), count,
                                 is_aligned(values, kAlignment)};

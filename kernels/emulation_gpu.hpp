@@ -160,6 +160,7 @@ inline uint32_t shuffle_xor32(uint32_t word, int mask) {
 }
 
 inline int popcount(uint32_t word) { return __builtin_popcount(word); }
+inline int highest_bit(uint32_t word) { return 31 - __builtin_clz(word); }
 inline int lowest_bit(uint32_t word) { return __builtin_ffs(static_cast<int>(word)) - 1; }
 
 inline uint32_t atomic_add(uint32_t* place, uint32_t word) {

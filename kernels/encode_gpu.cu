@@ -19,8 +19,8 @@ struct EncodeRoom {
   };
   GatherTables tables;
   Choice choice;
-  int sizes[kWarps];  // bytes of the tails of a group
-  uint32_t unit;      // where they go; kNoUnit: nowhere
+  alignas(16) uint32_t sizes[kWarps];  // bytes of the tails of a group
+  uint32_t unit;                       // where they go; kNoUnit: nowhere
   bool is_last;
 };
 constexpr uint32_t kNoUnit = ~0u;
@@ -88,16 +88,26 @@ class GroupEncoder {
   // Whether a frame smaller than a raw one has room for tails at all.
   UZIP_DEVICE bool has_room() const { return sections_.tails < raw_bytes(); }
 
-  UZIP_DEVICE void code_group(uint64_t group) {
-    const uint64_t tile = group * kGroupTiles + static_cast<uint64_t>(warp_);
+  // Codes this block's groups.
+  template <int kMenu>
+  UZIP_DEVICE void run() {
+    const auto groups = static_cast<uint32_t>(sections_.groups);
+    for (uint32_t group = block_index(); group < groups; group += block_count()) {
+      code_group<kMenu>(group);
+    }
+  }
+
+  template <int kMenu>
+  UZIP_DEVICE void code_group(uint32_t group) {
+    const uint32_t tile = group * kGroupTiles + static_cast<uint32_t>(warp_);
     const bool present = tile < sections_.tiles;
-    const uint8_t* values = tensor_.values + tile * kFormat.tile_bytes();
+    const uint8_t* values = tensor_.values + uint64_t{tile} * kFormat.tile_bytes();
     int bytes = 0;
     bool coded = true;
     if (present) {
-      uint8_t* head = frame_ + kHeaderBytes + tile * static_cast<uint64_t>(code_.stride);
-      bytes = encode_dense_tile<kDType>(code_, digits_, room_.tables, values, tensor_.aligned, head,
-                                        room_.warps[warp_], lane_);
+      uint8_t* head = frame_ + kHeaderBytes + uint64_t{tile} * static_cast<uint32_t>(code_.stride);
+      bytes = encode_dense_tile<kDType, kMenu>(code_, digits_, room_.tables, values,
+                                               tensor_.aligned, head, room_.warps[warp_], lane_);
       coded = bytes != kNotCodable;
       if (!coded) {
         const auto stride = static_cast<uint64_t>(code_.stride);
@@ -105,13 +115,18 @@ class GroupEncoder {
         bytes = kFormat.tile_bytes() - code_.stride;
       }
     }
-    if (lane_ == 0) room_.sizes[warp_] = bytes;
+    if (lane_ == 0) room_.sizes[warp_] = static_cast<uint32_t>(bytes);
     sync_block();
     int before = 0;
     int total = 0;
-    for (int warp = 0; warp < kWarps; ++warp) {
-      if (warp < warp_) before += room_.sizes[warp];
-      total += room_.sizes[warp];
+#pragma unroll
+    for (int i = 0; i < kWarps / 4; ++i) {
+      const Chunk sizes = reinterpret_cast<const Chunk*>(room_.sizes)[i];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if (4 * i + k < warp_) before += static_cast<int>(sizes.words[k]);
+        total += static_cast<int>(sizes.words[k]);
+      }
     }
     if (thread_index() == 0) place_group(group, total);
     sync_block();
@@ -173,7 +188,7 @@ class GroupEncoder {
   UZIP_DEVICE uint64_t raw_bytes() const { return bound(tensor_.count, kDType); }
 
   // Finds a place for a group's tails.
-  UZIP_DEVICE void place_group(uint64_t group, int bytes) {
+  UZIP_DEVICE void place_group(uint32_t group, int bytes) {
     const auto units = static_cast<uint32_t>((bytes + kAlignment - 1) / kAlignment);
     const uint32_t unit = atomic_add(&scratch_->tail_units, units);
     const uint64_t end = sections_.tails + (uint64_t{unit} + units) * kAlignment;
@@ -207,9 +222,7 @@ encode_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeOptio
     write_raw(tensor, kDType, frame, block_index(), block_count());
     return;
   }
-  for (uint64_t group = block_index(); group < encoder.sections().groups; group += block_count()) {
-    encoder.code_group(group);
-  }
+  with_menu(room.choice.parameters.menu, encoder);
   if (block_index() == 0) encoder.write_remainder();
   encoder.finish();
 }

@@ -63,6 +63,12 @@
 // `blocks`.
 #define UZIP_KERNEL(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
 
+#if defined(__CUDA_ARCH__)
+#define UZIP_PTX 1
+#else
+#define UZIP_PTX 0
+#endif
+
 namespace uzip::gpu {
 
 using Stream = UZIP_VENDOR(Stream_t);
@@ -94,6 +100,7 @@ UZIP_DEVICE uint32_t shuffle_xor32(uint32_t word, int mask) {
 #endif
 
 UZIP_DEVICE int popcount(uint32_t word) { return __popc(word); }
+UZIP_DEVICE int highest_bit(uint32_t word) { return 31 - __clz(static_cast<int>(word)); }
 UZIP_DEVICE int lowest_bit(uint32_t word) { return __ffs(static_cast<int>(word)) - 1; }
 
 // On shared and on global memory.
@@ -106,12 +113,6 @@ UZIP_DEVICE uint8_t* shared_memory() {
   extern __shared__ __align__(16) uint8_t uzip_shared[];
   return uzip_shared;
 }
-
-#if defined(__CUDA_ARCH__)
-#define UZIP_PTX 1
-#else
-#define UZIP_PTX 0
-#endif
 
 // Blocks of a kernel that the current device holds at a time, at least 1.
 template <typename Kernel>

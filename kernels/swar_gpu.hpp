@@ -35,8 +35,15 @@ UZIP_DEVICE uint32_t permute(uint32_t a, uint32_t b, uint32_t selector) {
 }
 
 // The bits of `low` where the mask is set, else those of `high`.
-UZIP_DEVICE constexpr uint32_t blend(uint32_t mask, uint32_t low, uint32_t high) {
+UZIP_DEVICE uint32_t blend(uint32_t mask, uint32_t low, uint32_t high) {
+#if UZIP_PTX
+  // One instruction; compilers make two of a constant mask and its complement.
+  uint32_t word;
+  asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(word) : "r"(mask), "r"(low), "r"(high));
+  return word;
+#else
   return (low & mask) | (high & ~mask);
+#endif
 }
 
 // high:low shifted by 0..31 bits; the upper, or the lower word of the result.
@@ -118,15 +125,30 @@ struct alignas(16) Chunk {
   uint32_t words[4];
 };
 
+// `sum`, and in lanes from `by` on the sum of the lane `by` below as well.
+UZIP_DEVICE uint32_t add_from_below(uint32_t sum, int by, int lane) {
+#if UZIP_PTX
+  // The shuffle says itself whether there is such a lane.
+  (void)lane;
+  asm volatile(
+      "{ .reg .b32 below; .reg .pred has;\n"
+      "shfl.sync.up.b32 below|has, %0, %1, 0, 0xFFFFFFFF;\n"
+      "@has add.u32 %0, %0, below; }"
+      : "+r"(sum)
+      : "r"(by));
+  return sum;
+#else
+  const uint32_t below = shuffle_up32(sum, by);
+  return lane >= by ? sum + below : sum;
+#endif
+}
+
 // Exclusive sums over the 32 lanes of two counts below 2^16, packed as low | high << 16; `total` of
 // all lanes.
 UZIP_DEVICE uint32_t scan32(uint32_t counts, int lane, uint32_t* total) {
   uint32_t sum = counts;
 #pragma unroll
-  for (int by = 1; by < 32; by *= 2) {
-    const uint32_t below = shuffle_up32(sum, by);
-    if (lane >= by) sum += below;
-  }
+  for (int by = 1; by < 32; by *= 2) sum = add_from_below(sum, by, lane);
   *total = shuffle32(sum, 31);
   return sum - counts;
 }

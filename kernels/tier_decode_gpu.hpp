@@ -161,37 +161,53 @@ UZIP_DEVICE uint32_t add_dense_level(const uint32_t* spreads, int width, uint32_
   return escaped;
 }
 
+// The fields of all values of a mask, in order: those of the lane's first half below those of the
+// second.
+UZIP_DEVICE uint64_t read_fields(const uint32_t* plane, int start, int width, uint32_t mask,
+                                 const Places& places) {
+  const uint64_t low = read_bits(plane, start + width * places.first[0]);
+  const uint64_t high = read_bits(plane, start + width * places.first[1]);
+  const int bits = width * popcount(mask & 0xFFFF);
+  return (low & ((uint64_t{1} << bits) - 1)) | high << bits;
+}
+
 // Adds a further level that few values reach to the ranks in the warp's room; returns which values
 // go on.
 template <typename Room>
-UZIP_DEVICE uint32_t add_sparse_level(int width, uint32_t mask, Places places, const uint32_t* tail,
-                                      int start, Room& room, int lane) {
+UZIP_DEVICE uint32_t add_sparse_level(int width, uint32_t mask, const Places& places,
+                                      const uint32_t* tail, int start, Room& room, int lane) {
+  const int low_width = width == 1 ? 1 : 2;
+  const uint32_t low_mask = (1u << low_width) - 1;
   const uint32_t escape = (1u << width) - 1;
-  const int high = start + 8 * plane_bytes(2, places.n);
+  uint64_t fields = read_fields(tail, start, low_width, mask, places);
+  uint32_t high = 0;
+  if (width == 3) {
+    const int plane = start + 8 * plane_bytes(2, places.n);
+    high = static_cast<uint32_t>(read_fields(tail, plane, 1, mask, places));
+  }
   uint32_t escaped = 0;
   while (mask != 0) {
-    const int i = lowest_bit(mask);
-    mask &= mask - 1;
-    const int index = i < 16 ? places.first[0]++ : places.first[1]++;
-    const int bit = start + (width == 1 ? index : 2 * index);
-    uint32_t digit = tail[bit >> 5] >> (bit & 31) & (width == 1 ? 1 : 3);
-    if (width == 3) digit |= (tail[(high + index) >> 5] >> ((high + index) & 31) & 1) << 2;
-    room.byte(lane, i) = static_cast<uint8_t>(room.byte(lane, i) + digit);
-    if (digit == escape) escaped |= 1u << i;
+    const uint32_t others = mask & (mask - 1);
+    const uint32_t digit = (static_cast<uint32_t>(fields) & low_mask) | (high & 1) << 2;
+    fields >>= low_width;
+    high >>= 1;
+    uint8_t& rank = room.byte(lane, lowest_bit(mask));
+    rank = static_cast<uint8_t>(rank + digit);
+    if (digit == escape) escaped |= mask ^ others;
+    mask = others;
   }
   return escaped;
 }
 
-constexpr uint32_t kNoTile = ~0u;
-
 // Adds all levels from `level` on to the ranks. `escaped` becomes the values without a rank,
 // `place` the byte at which their symbols begin. False: the digits ask for more than the tail's
 // `end`. Bytes count from `tail`, an aligned address at or before the tail's first byte.
-template <typename Room>
+template <int kMenu, typename Room>
 UZIP_DEVICE bool add_levels(const Menu& menu, const uint32_t* spreads, int level,
                             const uint32_t* tail, int end, Room& room, int lane,
                             uint32_t ranks[kQuads], uint32_t* escaped, int* place) {
   bool sparse = false;  // the ranks are in the room
+#pragma unroll(kLevelUnroll<kMenu>)
   for (; level < menu.levels; ++level) {
     const Places places = Places::of(*escaped, lane);
     const int width = menu.width(level);
@@ -222,13 +238,13 @@ UZIP_DEVICE void ranks_to_symbols(const Table& offset_of_rank, uint32_t first, u
   const uint32_t base = repeat(static_cast<int>(first));
   constexpr uint32_t kSymbolMask = repeat((kFormat.symbols() - 1) & 0xFF);
 #pragma unroll
-  for (int q = 0; q < kQuads; ++q) {
-    quads[q] = offset_of_rank.lookup(selector_of(quads[q]));
-    if constexpr (kFormat.exponent_bits < 8) {
-      quads[q] = (quads[q] + base) & kSymbolMask;
-    } else if constexpr (kFormat.exponent_bits == 8) {
-      quads[q] = first + kWindow > 256 ? add_bytes(quads[q], base) : quads[q] + base;
-    }
+  for (int q = 0; q < kQuads; ++q) quads[q] = offset_of_rank.lookup(selector_of(quads[q]));
+  if (kFormat.exponent_bits == 8 && first + kWindow > 256) {
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) quads[q] = add_bytes(quads[q], base);
+  } else if (kFormat.exponent_bits <= 8) {
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) quads[q] = (quads[q] + base) & kSymbolMask;
   }
   if (kFormat.symbol_bytes() > 1 || !any_raw) return;
   room.store_quads(lane, quads);
@@ -274,7 +290,7 @@ UZIP_DEVICE void store_half(const HalfPlanes<kDType>& planes, const uint32_t sym
 
 // Decodes a coded tile of the dense layout, whose tail is bytes `begin` .. `end` of the room.
 // False: malformed.
-template <DType kDType>
+template <DType kDType, int kMenu>
 UZIP_DEVICE bool decode_dense_tile(const TileCode& code, const Table& offset_of_rank,
                                    const uint32_t* spreads, const uint8_t* head,
                                    WarpRoom<kDType>& room, int begin, int end, uint8_t* values,
@@ -287,10 +303,11 @@ UZIP_DEVICE bool decode_dense_tile(const TileCode& code, const Table& offset_of_
     planes[0].load(code, head, 0, lane);
     planes[1].load(code, head, 1, lane);
   }
+  const Menu menu = fixed_menu<kMenu>(code.menu);
   uint32_t quads[kQuads];
-  uint32_t escaped = load_first_level(code.menu.width(0), head + code.digits, lane, quads);
+  uint32_t escaped = load_first_level(menu.width(0), head + code.digits, lane, quads);
   int place = begin;
-  if (!add_levels(code.menu, spreads, 1, room.tail, end, room, lane, quads, &escaped, &place))
+  if (!add_levels<kMenu>(menu, spreads, 1, room.tail, end, room, lane, quads, &escaped, &place))
     return false;
   const Places places = Places::of(escaped, lane);
   if (place + places.n * kFormat.symbol_bytes() != end) return false;

@@ -157,86 +157,110 @@ UZIP_DEVICE void or_bits(uint32_t* plane, int bit, uint32_t bits) {
   if (rest != 0) atomic_or(word + 1, rest);
 }
 
-// Writes the fields of kWidth bits at `shift` of the values in the mask of one half, as bits of the
-// plane.
+// Writes the fields, which are 0 but for the values in the mask of one half, as bits of the plane.
 template <int kWidth>
-UZIP_DEVICE void put_fields(const GatherTables& tables, const uint32_t quads[kHalfQuads], int shift,
+UZIP_DEVICE void put_fields(const GatherTables& tables, const uint32_t fields[kHalfQuads],
                             uint32_t mask, uint32_t* plane, int bit) {
   uint32_t packed = 0;
 #pragma unroll
   for (int q = kHalfQuads - 1; q >= 0; --q) {
     const Gather gather = tables.gathers[kWidth - 1][mask >> 4 * q & 15];
-    const uint32_t fields = quads[q] >> shift & repeat((1 << kWidth) - 1);
-    packed = funnel_left(fields * gather.multiplier, packed, gather.bits);
+    packed = funnel_left(fields[q] * gather.multiplier, packed, gather.bits);
   }
   or_bits(plane, bit, packed);
 }
 
-// Which values have only escapes in their first `bits` bits of digits.
-UZIP_DEVICE uint32_t escaped_after(const uint32_t digits[kQuads], int bits) {
-  const uint32_t above = ~repeat((1 << bits) - 1);
+// Writes a further level that many values reach, `start` bits into the tail; returns which of the
+// lane's values go on.
+template <int kWidth>
+UZIP_DEVICE uint32_t put_dense_level(const GatherTables& tables, int shift,
+                                     const uint32_t digits[kQuads], uint32_t mask,
+                                     const Places& places, uint32_t* tail, int start) {
   uint32_t escaped = 0;
 #pragma unroll
-  for (int q = kQuads - 1; q >= 0; --q) {
-    const uint32_t ones = digits[q] | above;
-    const uint32_t flags = ((ones & 0x7F7F7F7Fu) + kOnes) & ones & kSignBits;
-    escaped = funnel_left(pack_flags<7>(flags), escaped, 4);
+  for (int half = 1; half >= 0; --half) {
+    const uint32_t reached = mask >> 16 * half & 0xFFFF;
+    const int first = places.first[half];
+    uint32_t fields[kHalfQuads];
+#pragma unroll
+    for (int q = kHalfQuads - 1; q >= 0; --q) {
+      fields[q] = digits[kHalfQuads * half + q] >> shift & repeat((1 << kWidth) - 1);
+      const uint32_t flags = (fields[q] + kOnes) & repeat(1 << kWidth);
+      escaped = funnel_left(pack_flags<kWidth>(flags), escaped, 4);
+    }
+    if constexpr (kWidth == 3) {
+      uint32_t high[kHalfQuads];
+#pragma unroll
+      for (int q = 0; q < kHalfQuads; ++q) {
+        high[q] = fields[q] >> 2 & kOnes;
+        fields[q] &= repeat(3);
+      }
+      put_fields<1>(tables, high, reached, tail, start + 8 * plane_bytes(2, places.n) + first);
+      put_fields<2>(tables, fields, reached, tail, start + 2 * first);
+    } else {
+      put_fields<kWidth>(tables, fields, reached, tail, start + kWidth * first);
+    }
   }
   return escaped;
 }
 
-// Writes a further level that many values reach, `start` bits into the tail.
-UZIP_DEVICE void put_dense_level(const GatherTables& tables, int width, int shift,
-                                 const uint32_t digits[kQuads], uint32_t mask, const Places& places,
-                                 uint32_t* tail, int start) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const uint32_t* quads = digits + kHalfQuads * half;
-    const uint32_t reached = mask >> 16 * half & 0xFFFF;
-    const int first = places.first[half];
-    if (width == 1) {
-      put_fields<1>(tables, quads, shift, reached, tail, start + first);
-    } else {
-      put_fields<2>(tables, quads, shift, reached, tail, start + 2 * first);
-      if (width == 3) {
-        const int high = start + 8 * plane_bytes(2, places.n);
-        put_fields<1>(tables, quads, shift + 2, reached, tail, high + first);
-      }
-    }
+UZIP_DEVICE uint32_t put_dense_level(const GatherTables& tables, int width, int shift,
+                                     const uint32_t digits[kQuads], uint32_t mask,
+                                     const Places& places, uint32_t* tail, int start) {
+  switch (width) {
+    case 1:
+      return put_dense_level<1>(tables, shift, digits, mask, places, tail, start);
+    case 2:
+      return put_dense_level<2>(tables, shift, digits, mask, places, tail, start);
+    default:
+      return put_dense_level<3>(tables, shift, digits, mask, places, tail, start);
   }
+}
+
+// ORs the fields of all values of a mask, in order, into a plane.
+UZIP_DEVICE void or_fields(uint32_t* plane, int start, int width, uint64_t fields, uint32_t mask,
+                           const Places& places) {
+  const int bits = width * popcount(mask & 0xFFFF);
+  const auto low = static_cast<uint32_t>(fields & ((uint64_t{1} << bits) - 1));
+  const auto high = static_cast<uint32_t>(fields >> bits);
+  if (low != 0) or_bits(plane, start + width * places.first[0], low);
+  if (high != 0) or_bits(plane, start + width * places.first[1], high);
 }
 
 // Writes a further level that few values reach; returns which of the lane's values go on.
 template <typename Room>
-UZIP_DEVICE uint32_t put_sparse_level(int width, int shift, uint32_t mask, Places places,
+UZIP_DEVICE uint32_t put_sparse_level(int width, int shift, uint32_t mask, const Places& places,
                                       Room& room, int start, int lane) {
+  const int low_width = width == 1 ? 1 : 2;
+  const uint32_t low_mask = (1u << low_width) - 1;
   const uint32_t escape = (1u << width) - 1;
-  const int high = start + 8 * plane_bytes(2, places.n);
+  uint64_t low = 0;
+  uint32_t high = 0;
   uint32_t escaped = 0;
-  while (mask != 0) {
-    const int i = lowest_bit(mask);
-    mask &= mask - 1;
+  for (uint32_t left = mask;
+       left != 0;) {  // the last value first, so that the fields shift by a constant
+    const int i = highest_bit(left);
     const uint32_t digit = static_cast<uint32_t>(room.byte(lane, i)) >> shift & escape;
-    const int index = i < 16 ? places.first[0]++ : places.first[1]++;
-    const int bit = start + (width == 1 ? index : 2 * index);
-    atomic_or(room.tail + (bit >> 5), (digit & 3) << (bit & 31));
-    if (width == 3) {
-      atomic_or(room.tail + ((high + index) >> 5), digit >> 2 << ((high + index) & 31));
-    }
+    low = low << low_width | (digit & low_mask);
+    high = high << 1 | digit >> 2;
+    left ^= 1u << i;
     if (digit == escape) escaped |= 1u << i;
   }
+  or_fields(room.tail, start, low_width, low, mask, places);
+  if (width == 3) or_fields(room.tail, start + 8 * plane_bytes(2, places.n), 1, high, mask, places);
   return escaped;
 }
 
 // Writes a tile's tail to the warp's room. `escaped`: the values beyond level 1. Returns its bytes,
 // or kNotCodable when they are `limit` or more.
-template <DType kDType>
+template <DType kDType, int kMenu>
 UZIP_DEVICE int encode_tail(const Menu& menu, const GatherTables& tables, const uint8_t* values,
                             const uint32_t digits[kQuads], uint32_t escaped, int limit,
                             WarpRoom<kDType>& room, int lane) {
   if (menu.levels > 1) room.store_quads(lane, digits);
   int bytes = 0;
   int cleared = 0;  // words
+#pragma unroll(kLevelUnroll<kMenu>)
   for (int level = 1; level < menu.levels; ++level) {
     const int width = menu.width(level);
     const int shift = menu.shift(level);
@@ -249,8 +273,7 @@ UZIP_DEVICE int encode_tail(const Menu& menu, const GatherTables& tables, const 
     cleared = words;
     sync_lanes();
     if (places.n > kSparse) {
-      put_dense_level(tables, width, shift, digits, escaped, places, room.tail, begin);
-      escaped = escaped_after(digits, shift + width);
+      escaped = put_dense_level(tables, width, shift, digits, escaped, places, room.tail, begin);
     } else {
       escaped = put_sparse_level(width, shift, escaped, places, room, begin, lane);
     }
@@ -279,16 +302,17 @@ UZIP_DEVICE int encode_tail(const Menu& menu, const GatherTables& tables, const 
 
 // Codes a tile of the dense layout: its head in place, its tail to the warp's room. Returns the
 // bytes of the tail, or kNotCodable: then the tile is to be raw.
-template <DType kDType>
+template <DType kDType, int kMenu>
 UZIP_DEVICE int encode_dense_tile(const TileCode& code, const DigitTable& digit_table,
                                   const GatherTables& tables, const uint8_t* values, bool aligned,
                                   uint8_t* head, WarpRoom<kDType>& room, int lane) {
+  const Menu menu = fixed_menu<kMenu>(code.menu);
   uint32_t digits[kQuads];
   const bool codable = split_tile<kDType>(code, digit_table, values, aligned, head, lane, digits);
-  const uint32_t escaped = store_first_level(code.menu.width(0), digits, head + code.digits, lane);
+  const uint32_t escaped = store_first_level(menu.width(0), digits, head + code.digits, lane);
   if (!codable) return kNotCodable;
   const int limit = float_format(kDType).tile_bytes() - code.stride;
-  return encode_tail<kDType>(code.menu, tables, values, digits, escaped, limit, room, lane);
+  return encode_tail<kDType, kMenu>(menu, tables, values, digits, escaped, limit, room, lane);
 }
 
 }  // namespace uzip::gpu

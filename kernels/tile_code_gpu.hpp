@@ -77,6 +77,32 @@ struct Menu {
   }
 };
 
+// Coders are compiled for some menus, and once for any: kAnyMenu.
+constexpr int kAnyMenu = -1;
+template <int kMenu>
+UZIP_DEVICE Menu fixed_menu(const Menu& menu) {
+  if constexpr (kMenu == kAnyMenu) {
+    return menu;
+  } else {
+    return Menu::make<kMenu>();
+  }
+}
+template <int kMenu>
+constexpr int kLevelUnroll = kMenu == kAnyMenu ? 1 : kMaxLevels;
+
+// Calls code.template run<kMenu>() for the best fit.
+template <typename Code>
+UZIP_DEVICE void with_menu(int menu, Code& code) {
+  switch (menu) {
+    case 1:
+      return code.template run<1>();
+    case 2:
+      return code.template run<2>();
+    default:
+      return code.template run<kAnyMenu>();
+  }
+}
+
 // Parameters of a frame, as a header has them.
 struct TierParameters {
   int menu;
@@ -230,9 +256,7 @@ struct alignas(16) WarpRoom {
   uint8_t bytes[kTileValues];
 
   // Of value i of a lane, next to those of the lane's other values in the half.
-  UZIP_DEVICE uint8_t& byte(int lane, int i) {
-    return bytes[(i >> 4) * 512 + lane * 16 + (i & 15)];
-  }
+  UZIP_DEVICE uint8_t& byte(int lane, int i) { return bytes[lane * 16 + i + (i & 16) * 31]; }
   UZIP_DEVICE void store_quads(int lane, const uint32_t quads[kQuads]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
