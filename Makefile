@@ -35,7 +35,8 @@ help: ## list the targets
 build: $(VENV)/built ## the environment and the compiled extension
 
 demo: $(VENV)/built $(VENV)/demo ## real tensors between four ranks
-	$(if $(LINK),VENV=$(CURDIR)/$(VENV) benchmarks/netlab.sh once 4 $(LINK),$(VENV)/bin/mpirun -np 4) \
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+	    $(if $(LINK),VENV=$(CURDIR)/$(VENV) benchmarks/netlab.sh once 4 $(LINK),$(VENV)/bin/mpirun -np 4) \
 	    $(VENV)/bin/python examples/demo.py
 
 test: $(VENV)/built ## the whole test suite
