@@ -152,8 +152,8 @@ class Encoder:
     """Writes the frame that :func:`encode` would write, in steps.
 
     The frame's fixed part (header, heads, remainder) has its place before anything is coded. It can
-    be sent while the rest is being coded: bytes ``HEADER_BYTES .. advance(n)`` are final, the header
-    and all after ``fixed_stop`` are final after :meth:`finish`.
+    be sent while the rest is being coded: bytes ``HEADER_BYTES .. advance(n)`` are final, and the
+    header and all after ``fixed_stop`` are final after :meth:`finish`.
 
     Parameters
     ----------
