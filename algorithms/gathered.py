@@ -1,7 +1,7 @@
 """Reductions of small tensors in types that MPI lacks: its own gather, and a fold on each rank.
 
-MPI moves the bytes uncompressed, in as few steps as it knows. Every rank folds all contributions in rank
-order, so a result is the same everywhere. Scratch: P tensors.
+MPI moves the bytes uncompressed, in as few steps as it knows. Every rank folds all contributions
+in rank order, so a result is the same everywhere. Scratch: P tensors.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ __all__ = [
     "rc",
 ]
 
-# Imported at first use: importing mpi4py's MPI initialises MPI, which the codec alone does not need.
+# Imported at first use: importing mpi4py's MPI initialises MPI, which the codec alone does not
+# need.
 _HOMES = {
     "AVG": "uzipmpi.algorithms.operators",
     "Comm": "uzipmpi.comm",

@@ -25,6 +25,7 @@ __all__ = [
     "datatype",
     "is_derived",
     "is_in_place",
+    "message",
     "on_device",
     "pieces",
     "plain",
@@ -99,7 +100,8 @@ def blocks(spec: Any, n: int, *, writable: bool = False) -> list[Tensor] | None:
     ----------
     spec
         ``buf``, ``[buf, counts]``, ``[buf, (counts, displs)]``, ``[buf, TYPE]``,
-        ``[buf, counts, TYPE]``, ``[buf, (counts, displs), TYPE]`` or ``[buf, counts, displs, TYPE]``.
+        ``[buf, counts, TYPE]``, ``[buf, (counts, displs), TYPE]`` or ``[buf, counts, displs,
+        TYPE]``.
     n
         Number of ranks.
     writable
@@ -141,6 +143,16 @@ def plain(spec: Any) -> Any:
     else:
         return spec
     return items
+
+
+def message(spec: Any) -> Any:
+    """Return what :func:`plain` does for a single message, whose count may pass a C ``int``."""
+    buffer = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
+    if isinstance(buffer, np.ndarray) and buffer.nbytes > INT_MAX:
+        tensor = block(spec)
+        if tensor is not None and tensor.nbytes > INT_MAX:
+            return plain_tensor(tensor)
+    return plain(spec)
 
 
 def plain_tensor(tensor: Tensor) -> list[Any]:
@@ -204,7 +216,7 @@ def same_memory(a: Tensor, b: Tensor) -> bool:
 
 
 def _split(spec: Any, pair: Any) -> Parts | None:
-    """Name the items of a specification; ``pair`` are the types that hold a count and a displacement."""
+    """Name the items; ``pair`` are the types that hold a count and a displacement."""
     if not isinstance(spec, (list, tuple)):
         return None if spec is None else Parts(spec, None, None, None)
     if len(spec) == 4:
@@ -222,11 +234,12 @@ def _split(spec: Any, pair: Any) -> Parts | None:
         return Parts(buffer, counts, None, kind)
     if len(counts) != 2:
         return None
-    return Parts(buffer, *counts, kind)
+    count, displ = counts
+    return Parts(buffer, count, displ, kind)
 
 
 def _entries(parts: Parts, writable: bool) -> tuple[Bytes, Element] | None:
-    """Return a buffer's memory and what its entries are; None for derived types and wrong buffers."""
+    """Return a buffer's memory and its entries; None for derived types and wrong buffers."""
     if parts.buffer is None:
         memory: Bytes | None = np.empty(0, np.uint8)
     else:
@@ -253,7 +266,7 @@ def _cut(memory: Bytes, element: Element, count: int, displ: int) -> Tensor:
 def _counts(given: Any, available: int, n: int) -> list[int]:
     if given is None:
         return [available // n + (rank < available % n) for rank in range(n)]
-    if hasattr(given, "__index__"):
+    if isinstance(given, (int, np.integer)):
         return [operator.index(given)] * n
     return [operator.index(count) for count in given]
 
@@ -261,7 +274,7 @@ def _counts(given: Any, available: int, n: int) -> list[int]:
 def _displacements(given: Any, counts: Sequence[int]) -> list[int]:
     if given is None:
         return [sum(counts[:rank]) for rank in range(len(counts))]
-    if hasattr(given, "__index__"):
+    if isinstance(given, (int, np.integer)):
         return [operator.index(given) * rank for rank in range(len(counts))]
     return [operator.index(displ) for displ in given]
 
@@ -299,7 +312,7 @@ def _flat(array: np.ndarray[Any, Any]) -> Bytes | None:
 
 
 def _kind(buffer: Any) -> DType:
-    """Return what a buffer says that it holds, by name: kinds and sizes do not tell bf16 and fp8 apart."""
+    """Return what a buffer holds, by name: kinds and sizes do not tell bf16 and fp8 apart."""
     dtype = getattr(buffer, "dtype", None)
     if dtype is None:
         return DType.BYTES
@@ -320,8 +333,11 @@ def _own_element(buffer: Any) -> Element | None:
     if dtype is not DType.BYTES:
         return Element(dtype, dtype.itemsize)
     kind = getattr(buffer, "dtype", None)
+    if kind is None and (interface := getattr(buffer, "__cuda_array_interface__", None)):
+        kind = np.dtype(interface["typestr"])
+        dtype = _named(kind)
     if isinstance(kind, np.dtype):
-        return Element(DType.BYTES, kind.itemsize) if kind.kind in "?biufc" else None
+        return Element(dtype, kind.itemsize) if kind.kind in "?biufc" else None
     if kind is not None:  # torch and others: integers, complex
         size = getattr(kind, "itemsize", None)
         return Element(DType.BYTES, size) if isinstance(size, int) else None

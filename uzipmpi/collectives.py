@@ -376,7 +376,7 @@ def _left_to_mpi(end: Endpoint, spec: Any, *, vector: bool = False) -> bool:
 
 
 def _in_place_if_same(sendbuf: Any, recvbuf: Any) -> Any:
-    """Return "in place" for a send buffer that is the receive buffer, as mpi4py does from 4.2 on."""
+    """Return "in place" for a send buffer that is the receive buffer, as mpi4py 4.2 does."""
     if sendbuf is None or sendbuf is recvbuf:
         return MPI.IN_PLACE
     if isinstance(sendbuf, np.ndarray) and isinstance(recvbuf, np.ndarray):

@@ -34,12 +34,13 @@ class Comm(MPI.Intracomm):
 
     It shares the MPI handle of the communicator that it wraps; what is not described here is
     mpi4py's. The first wrapper of a handle is made collectively. Buffers may hold
-    bfloat16 and fp8 (``ml_dtypes``), and ``uzipmpi.BFLOAT16`` and so on are datatypes for ``[buf, count, TYPE]``.
+    bfloat16 and fp8 (``ml_dtypes``), and ``uzipmpi.BFLOAT16`` and so on are datatypes for ``[buf,
+    count, TYPE]``.
 
-    A compressed message can only be received by a ``Comm`` on the same handle, with ``Recv``, ``Irecv`` or ``Sendrecv``.
-    The other receives (``Probe`` and what follows it, ``Recv_init``, ``Precv_init``) see
-    a message of 136 bytes in its place. That concerns communicators that compress: not one whose ranks share a node,
-    unless ``compress="always"``.
+    A compressed message can only be received by a ``Comm`` on the same handle, with ``Recv``,
+    ``Irecv`` or ``Sendrecv``. The other receives (``Probe`` and what follows it, ``Recv_init``,
+    ``Precv_init``) see a message of 136 bytes in its place. That concerns communicators that
+    compress: not one whose ranks share a node, unless ``compress="always"``.
 
     Parameters
     ----------
@@ -51,8 +52,8 @@ class Comm(MPI.Intracomm):
     Raises
     ------
     ConfigError
-        On every rank, if ranks disagree about an option on which they must agree, or a rank has given one
-        that is wrong; or if the handle was wrapped with other options before.
+        On every rank, if ranks disagree about an option on which they must agree, or a rank has
+        given one that is wrong; or if the handle was wrapped with other options before.
 
     Examples
     --------
@@ -103,7 +104,8 @@ class Comm(MPI.Intracomm):
         """Change options for a block of code.
 
         Nothing is communicated: all ranks that call a collective in the block must
-        have the same options there, except those that are a rank's own affair (codec, threads, verify, log).
+        have the same options there, except those that are a rank's own affair (codec, threads,
+        verify, log).
 
         Parameters
         ----------
@@ -113,8 +115,8 @@ class Comm(MPI.Intracomm):
         Raises
         ------
         ConfigError
-            If an option is wrong, or would compress messages of a communicator whose messages all are
-            plain: that is decided when it is made.
+            If an option is wrong, or would compress messages of a communicator whose messages all
+            are plain: that is decided when it is made.
 
         Examples
         --------
@@ -176,7 +178,7 @@ class Comm(MPI.Intracomm):
             p2p.recv(self._endpoint, buf, source, tag, status)
             return
         nbytes = buf.nbytes
-        if self._plain_wire:
+        if nbytes <= INT_MAX and self._plain_wire:
             super().Recv(buf, source, tag, status)
             self._received.add_plain(nbytes)
         elif HEAD_BYTES <= nbytes <= INT_MAX:
@@ -421,9 +423,7 @@ class Comm(MPI.Intracomm):
     def _is_small(self, buf: Any) -> bool:
         """Whether a collective on an array, or a message, is MPI's without a closer look."""
         return (
-            type(buf) is np.ndarray
-            and buf.nbytes <= self._plain_bytes
-            and buf.dtype.isbuiltin == 1
+            type(buf) is np.ndarray and buf.nbytes <= self._plain_bytes and buf.dtype.isbuiltin == 1
         )
 
     def _reduces_plainly(self, sendbuf: Any, recvbuf: Any, op: Any) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from uzipmpi.kernels import codec as kernel
+from uzipmpi.kernels import gpu
 from uzipmpi.kernels.codec import FrameInfo
 from uzipmpi.typing import Bytes, DType, Tensor
 
@@ -27,8 +28,8 @@ def compress(
     Parameters
     ----------
     array
-        C-contiguous; of bfloat16, float16, float32, float64, float8_e4m3fn or float8_e5m2. Other types
-        are kept as they are.
+        C-contiguous, in host or in GPU memory; of bfloat16, float16, float32, float64,
+        float8_e4m3fn or float8_e5m2. Other types are kept as they are.
     codec
         ``auto``, ``tier``, ``ans`` or ``raw``.
     out
@@ -56,6 +57,8 @@ def compress(
     >>> bool((decompress(frame) == 0).all())
     True
     """
+    if gpu.is_device_array(array):
+        return cast(Bytes, gpu.compress(array, codec, out, verify=verify))
     tensor = Tensor.of(array)
     if out is None:
         out = np.empty(kernel.bound(tensor.count, tensor.dtype), np.uint8)
@@ -84,6 +87,8 @@ def decompress(
     FormatError
         If the frame is malformed, or ``out`` has another type or size.
     """
+    if gpu.is_device_array(frame):
+        return cast(npt.NDArray[Any], gpu.decompress(frame, out, verify=verify))
     frame = np.frombuffer(frame, np.uint8)
     if out is None:
         header = kernel.info(frame)

@@ -173,7 +173,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _tag_ub() -> int:
-    """Return the largest tag. Open MPI 5 knows it on predefined communicators and duplicates only."""
+    """Return the largest tag; Open MPI 5 does not know it on what ``Split`` made."""
     value = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
     assert isinstance(value, int)  # the standard says that it is there
     return value

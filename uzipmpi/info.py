@@ -27,14 +27,15 @@ THREAD_LEVELS = {
 
 
 def report() -> str:
-    """Return versions, MPI, CUDA-awareness and why, codecs, instruction sets, threads and options."""
+    """Return versions, MPI, CUDA-awareness and why, codecs, SIMD, threads and options."""
     vendor, version = MPI.get_vendor()
     aware, why = cuda_aware()
     paths = ", ".join(codec.SIMD_PATHS)
     rows = {
         "uzipmpi": __version__,
         "Python": f"{platform.python_version()} on {platform.machine()}",
-        "mpi4py": f"{mpi4py.__version__}, NumPy {np.__version__}, ml_dtypes {ml_dtypes.__version__}",
+        "mpi4py": mpi4py.__version__,
+        "NumPy": f"{np.__version__}, ml_dtypes {ml_dtypes.__version__}",
         "MPI": f"{vendor} {'.'.join(map(str, version))}, standard {MPI.VERSION}.{MPI.SUBVERSION}",
         "MPI library": libmpi() or "not found in /proc/self/maps",
         "threads of MPI": THREAD_LEVELS[MPI.Query_thread()],

@@ -104,7 +104,7 @@ def recv(end: Endpoint, buf: Any, source: int, tag: int, status: MPI.Status | No
     started = time.perf_counter()
     landing = None if source == MPI.PROC_NULL else land(end, buf)
     if landing is None:
-        end.mpi.Recv(buffers.plain(buf), source, tag, status)
+        end.mpi.Recv(buffers.message(buf), source, tag, status)
         return
     status = MPI.Status() if status is None else status
     end.mpi.Recv(landing.spec, source, tag, status)
@@ -114,7 +114,7 @@ def recv(end: Endpoint, buf: Any, source: int, tag: int, status: MPI.Status | No
 def recv_short(
     end: Endpoint, buf: npt.NDArray[Any], source: int, tag: int, status: MPI.Status | None
 ) -> None:
-    """Receive into a contiguous array that is smaller than a head: what :func:`recv` does, faster."""
+    """Receive into an array that is smaller than a head: what :func:`recv` does, faster."""
     status = MPI.Status() if status is None else status
     scratch = bytearray(HEAD_BYTES)
     end.mpi.Recv(scratch, source, tag, status)
@@ -123,7 +123,7 @@ def recv_short(
         landing = Landing(end, Tensor.of(buf), posted=np.frombuffer(scratch, np.uint8))
         finish(end, landing, status, "Recv", time.perf_counter())
     elif nbytes:
-        memoryview(buf).cast("B")[:nbytes] = scratch[:nbytes]
+        memoryview(buf.data).cast("B")[:nbytes] = scratch[:nbytes]
     end.handle.stats["Recv"].add_plain(nbytes)
 
 
@@ -138,7 +138,7 @@ def irecv(end: Endpoint, buf: Any, source: int, tag: int) -> MPI.Request:
     started = time.perf_counter()
     landing = None if source == MPI.PROC_NULL else land(end, buf)
     if landing is None:
-        return end.mpi.Irecv(buffers.plain(buf), source, tag)
+        return end.mpi.Irecv(buffers.message(buf), source, tag)
     arrival = Arrival(end.mpi.Irecv(landing.spec, source, tag), landing.posted)
     operation = Operation()
     operation.cancellable = arrival
@@ -173,7 +173,7 @@ def exchange(
         message: Any = [outgoing.head, MPI.BYTE]
     else:
         message = buffers.plain(sending.buf) if tensor is None else buffers.plain_tensor(tensor)
-    place = buffers.plain(receiving.buf) if landing is None else landing.spec
+    place = buffers.message(receiving.buf) if landing is None else landing.spec
     end.mpi.Sendrecv(message, *sending[1:], place, *receiving[1:], status)
     streams = [outgoing.stream] if isinstance(outgoing, Sending) else []
     finish(end, landing, status, "Sendrecv", started, streams)

@@ -2,7 +2,8 @@
 
 A request is one of MPI's generalised requests: complete when the values are in place, so MPI's
 own ``Waitall`` takes a list that mixes them with others. One thread per process moves all
-operations on; it sleeps while there are none. ``Wait`` and ``Test`` of our own requests do its work themselves.
+operations on; it sleeps while there are none. ``Wait`` and ``Test`` of our own requests do its
+work themselves.
 """
 
 from __future__ import annotations
@@ -135,8 +136,8 @@ class Request(MPI.Request):
     """A request for an operation of uzipmpi's.
 
     Waiting through ``MPI.Request.Waitall`` and the like works as well; an error that is not
-    MPI's is ``MPI.ERR_OTHER`` there. But MPICH (5.0.2) aborts when its ``Waitall`` gets a null request
-    beside one of these that is not complete; ``uzipmpi.Request.Waitall`` does not.
+    MPI's is ``MPI.ERR_OTHER`` there. But MPICH (5.0.2) aborts when its ``Waitall`` gets a null
+    request beside one of these that is not complete; ``uzipmpi.Request.Waitall`` does not.
     """
 
     operation: Operation | None = None

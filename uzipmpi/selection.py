@@ -42,9 +42,9 @@ class Facts(NamedTuple):
     size
         Number of ranks.
     nbytes
-        Bytes of the tensor that the operation is about: what is broadcast, what each rank contributes to a
-        reduction, what each receives of an allgather, sends in an alltoall, gather or scatter. None where a
-        rank knows only its own.
+        Bytes of the tensor that the operation is about: what is broadcast, what each rank
+        contributes to a reduction, what each receives of an allgather, sends in an alltoall,
+        gather or scatter. None where a rank knows only its own.
     min_bytes
         Of the options.
     dtype

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,18 @@ def test_comm(mpirun: Callable[..., str], n: int) -> None:
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_collectives(mpirun: Callable[..., str], n: int, compress: str) -> None:
     mpirun(n, "ranks_collectives.py", timeout=120, env={"UZIPMPI_COMPRESS": compress})
+
+
+def test_more_than_2_31_values(mpirun: Callable[..., str]) -> None:
+    if available_memory() < 12 << 30:
+        pytest.skip("needs 12 GiB of free memory")
+    mpirun(1, "ranks_large.py", timeout=240)
+
+
+def available_memory() -> int:
+    """Return the bytes of memory that Linux says a new program may use."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
 
 
 @pytest.mark.parametrize("ending", ["return", "finalize", "raise"])

@@ -1,0 +1,78 @@
+"""Statistics: sums, the ratio, the table."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from uzipmpi.stats import Stats
+
+
+def test_sums() -> None:
+    stats = Stats()
+    stats["Send"].add_plain(100)
+    stats.add("Send", 1000, 600, 0.5, algorithm="chunked", codec="tier")
+    stats.add("Send", 1000, 1000, 0.25, algorithm="plain", fallback="incompressible")
+    sent = stats.as_dict()["Send"]
+    assert sent == {
+        "calls": 3,
+        "value_bytes": 2100,
+        "wire_bytes": 1700,
+        "ratio": pytest.approx(1700 / 2100),
+        "seconds": 0.75,
+        "algorithms": {"chunked": 1, "plain": 1},
+        "codecs": {"tier": 1},
+        "fallbacks": {"incompressible": 1},
+    }
+    assert json.loads(json.dumps(stats.as_dict())) == stats.as_dict()
+
+
+def test_nothing_sent() -> None:
+    stats = Stats()
+    assert stats["Recv"].ratio == 1
+    assert stats.as_dict() == {}
+    assert repr(stats).startswith("operation")
+
+
+def test_table() -> None:
+    stats = Stats()
+    stats.add("Allreduce", 3 << 20, 2 << 20, 1.0, algorithm="ring", codec="ans")
+    stats.add("Bcast", 5 << 30, 5 << 30, 1.0, algorithm="mpi", fallback="one rank")
+    header, allreduce, bcast, reason = repr(stats).splitlines()
+    assert header.split() == [
+        "operation",
+        "calls",
+        "bytes",
+        "on",
+        "the",
+        "wire",
+        "ratio",
+        "seconds",
+        "algorithm",
+        "codec",
+    ]
+    assert allreduce.split() == [
+        "Allreduce",
+        "1",
+        "3.0",
+        "MiB",
+        "2.0",
+        "MiB",
+        "0.667",
+        "1.000",
+        "ring",
+        "ans",
+    ]
+    assert bcast.split()[2:4] == ["5.0", "GiB"]
+    assert reason == "Bcast: 1 not compressed: one rank"
+
+
+def test_reset_keeps_the_objects() -> None:
+    stats = Stats()
+    sent = stats["Send"]
+    sent.add_plain(8)
+    stats.reset()
+    assert sent.calls == 0
+    sent.add_plain(8)
+    assert stats.as_dict()["Send"]["calls"] == 1
