@@ -1,0 +1,19 @@
+"""The emulated GPU, compiled once per session, and the samples of the CPU's tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "kernels")]
+
+from emulator import Emulator, build  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
+    """The GPU codec on this processor."""
+    return Emulator(build(tmp_path_factory.mktemp("emulator")))

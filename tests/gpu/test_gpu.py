@@ -1,0 +1,92 @@
+"""Arrays in GPU memory, where there is a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from samples import FLOATS, PATTERNS, TILE, tensor_of
+
+import uzipmpi
+from uzipmpi.kernels import codec, gpu
+from uzipmpi.typing import DType, Tensor
+
+try:
+    import cupy
+
+    from uzipmpi.kernels import _gpu  # noqa: F401
+
+    cupy.cuda.runtime.getDeviceCount()
+except Exception as error:  # whatever a machine without a GPU says
+    pytest.skip(f"no GPU, CuPy or GPU half here: {error}", allow_module_level=True)
+
+
+def on_device(tensor: Tensor) -> Any:
+    """Return the bytes of a tensor in GPU memory."""
+    return cupy.asarray(tensor.memory)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("pattern", sorted(PATTERNS))
+def test_frames_pass_between_cpu_and_gpu(pattern: str, dtype: DType) -> None:
+    tensor = tensor_of(pattern, dtype, 17 * TILE + 77, seed=8)
+    frame = cupy.empty(codec.bound(tensor.count, dtype), np.uint8)
+    gpu.encode(on_device(tensor), frame, dtype=dtype, codec="tier")
+    host = cupy.asnumpy(frame)
+    out = Tensor(np.empty_like(tensor.memory), dtype)
+    codec.decode(host[: codec.info(host).frame_bytes], out)
+    assert (out.memory == tensor.memory).all()
+
+    size = codec.encode(tensor, host, codec="tier")
+    if not codec.info(host).packed:
+        values, status = cupy.empty(tensor.nbytes, np.uint8), cupy.zeros(1, np.uint32)
+        gpu.decode(cupy.asarray(host[:size]), values, status, dtype=dtype)
+        assert int(status[0]) == 0
+        assert (cupy.asnumpy(values) == tensor.memory).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("options", [{}, {"codec": "ans"}, {"verify": True}, {"codec": "raw"}])
+def test_compress_and_decompress(dtype: Any, options: dict[str, Any]) -> None:
+    values = cupy.random.default_rng(1).standard_normal(50_001).astype(dtype)[1:]
+    frame = uzipmpi.compress(values, **options)
+    assert isinstance(frame, cupy.ndarray)
+    assert frame.nbytes < 1.001 * values.nbytes + 64
+    back = uzipmpi.decompress(frame, verify=options.get("verify", False))
+    assert back.dtype == values.dtype
+    assert (back.view(np.uint8) == values.view(np.uint8)).all()
+    assert (uzipmpi.decompress(cupy.asnumpy(frame)) == cupy.asnumpy(values)).all()
+
+
+def test_a_frame_that_begins_anywhere() -> None:
+    values = cupy.random.default_rng(2).standard_normal(20_000).astype(np.float32)
+    room = cupy.empty(uzipmpi.compress_bound(values.size, np.float32) + 3, np.uint8)
+    frame = uzipmpi.compress(values, out=room[3:])
+    assert (uzipmpi.decompress(frame) == values).all()
+
+
+def test_a_damaged_frame_raises() -> None:
+    frame = uzipmpi.compress(cupy.random.default_rng(3).standard_normal(20_000).astype(np.float32))
+    with pytest.raises(uzipmpi.FormatError, match="sizes"):
+        uzipmpi.decompress(frame[:-16])
+    frame[0] = 0
+    with pytest.raises(uzipmpi.FormatError, match="magic"):
+        uzipmpi.decompress(frame)
+
+
+def test_a_captured_graph_codes_new_values() -> None:
+    generator = cupy.random.default_rng(4)
+    values, back = cupy.empty(100_000, np.float32), cupy.empty(100_000, np.float32)
+    frame = cupy.empty(uzipmpi.compress_bound(values.size, np.float32), np.uint8)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        gpu.encode(values, frame)  # makes the stream's scratch
+        stream.begin_capture()
+        gpu.encode(values, frame)
+        graph = stream.end_capture()
+        for _ in range(3):
+            values[:] = generator.standard_normal(values.size)
+            graph.launch()
+            uzipmpi.decompress(frame[: int(frame[16:24].view(np.uint64)[0])], out=back)
+            assert (back == values).all()
