@@ -10,19 +10,22 @@ namespace {
 
 constexpr int kBlockValues = 64;
 constexpr uint64_t kMinBlocks = 64;
-constexpr uint64_t kMaxBlocks = 512;
-constexpr uint64_t kValuesPerSampled = 16;  // beyond kMinBlocks, at most one value in 16 is read
+constexpr uint64_t kMaxBlocks = 256;
+constexpr uint64_t kValuesPerSampled = 32;  // beyond kMinBlocks, at most one value in 32 is read
 constexpr uint64_t kMinEvidence = 256;  // values without which a plane is not believed to be zero
 // A level costs time of its own; a menu with one more must save this many bits per value.
 constexpr double kLevelCharge = 0.02;
 
 struct Sample {
   uint64_t values = 0;
-  uint64_t zeros = 0;             // values that are zero bits
-  uint64_t constant_values = 0;   // in blocks of equal values
-  uint64_t mixed_zeros = 0;       // zeros in other blocks
-  uint64_t rest_bits = 0;         // union of all rests
-  uint32_t histogram[2048] = {};  // of the symbols of all values
+  uint64_t zeros = 0;            // values that are zero bits
+  uint64_t constant_values = 0;  // in blocks of equal values
+  uint64_t mixed_zeros = 0;      // zeros in other blocks
+  uint64_t rest_bits = 0;        // union of all rests
+  // Of the symbols of all values. Those at odd places are first counted by themselves: equal
+  // neighbours would wait for each other's count.
+  uint32_t histogram[2048] = {};
+  uint32_t odd_histogram[2048] = {};
 };
 
 template <DType kDType>
@@ -31,13 +34,18 @@ void sample_block(const uint8_t* values, int n, Sample* sample) {
   using Word = typename V::Word;
   const Word first = load<Word>(values);
   Word differences = 0;
-  uint64_t zeros = 0;
+  Word any = 0;
+  unsigned zeros = 0;
   for (int i = 0; i < n; ++i) {
     const Word value = load<Word>(values + i * sizeof(Word));
     differences |= value ^ first;
+    any |= value;
     zeros += value == 0;
-    sample->rest_bits |= V::rest(value);
-    ++sample->histogram[V::symbol(value)];
+  }
+  sample->rest_bits |= V::rest(any);
+  for (int i = 0; i < n; ++i) {
+    uint32_t* histogram = i % 2 == 0 ? sample->histogram : sample->odd_histogram;
+    ++histogram[V::symbol(load<Word>(values + i * sizeof(Word)))];
   }
   sample->values += static_cast<uint64_t>(n);
   sample->zeros += zeros;
@@ -92,6 +100,9 @@ Sample draw_sample(const uint8_t* values, uint64_t count, DType dtype) {
     default:
       break;
   }
+  for (int i = 0; i < float_format(dtype).symbols(); ++i) {
+    sample.histogram[i] += sample.odd_histogram[i];
+  }
   return sample;
 }
 
@@ -102,7 +113,7 @@ int best_window(const uint32_t* histogram, int symbols) {
   uint64_t best = inside;
   int base = 0;
   for (int first = 1; first < symbols; ++first) {
-    inside += histogram[(first + kWindow - 1) % symbols];
+    inside += histogram[(first + kWindow - 1) & (symbols - 1)];
     inside -= histogram[first - 1];
     if (inside > best) {
       best = inside;
@@ -116,7 +127,7 @@ int best_window(const uint32_t* histogram, int symbols) {
 void rank_symbols(const uint32_t* histogram, int symbols, int base, uint8_t order[kWindow]) {
   std::iota(order, order + kWindow, uint8_t{0});
   std::stable_sort(order, order + kWindow, [&](uint8_t a, uint8_t b) {
-    return histogram[(base + a) % symbols] > histogram[(base + b) % symbols];
+    return histogram[(base + a) & (symbols - 1)] > histogram[(base + b) & (symbols - 1)];
   });
 }
 
@@ -163,7 +174,7 @@ TierChoice choose_tier(const uint8_t* values, uint64_t count, DType dtype) {
   rank_symbols(sample.histogram, format.symbols(), base, choice.order);
   uint64_t counts[kWindow];
   for (int rank = 0; rank < kWindow; ++rank) {
-    counts[rank] = sample.histogram[(base + choice.order[rank]) % format.symbols()];
+    counts[rank] = sample.histogram[(base + choice.order[rank]) & (format.symbols() - 1)];
   }
   double best = menu_cost(0, counts, coded, format.symbol_bytes());
   for (int menu = 1; menu < kMenus; ++menu) {
