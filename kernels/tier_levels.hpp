@@ -87,9 +87,32 @@ class BitWriter {
 
 inline unsigned count_bits(uint64_t word) { return static_cast<unsigned>(_mm_popcnt_u64(word)); }
 
+// Reads nibbles one behind the other.
+class NibbleReader {
+ public:
+  explicit NibbleReader(const void* begin) : begin_(static_cast<const uint8_t*>(begin)) {}
+
+  // The next 15 nibbles, the next 16.
+  uint64_t peek_15() const { return load<uint64_t>(begin_ + (bit_ >> 3)) >> (bit_ & 7); }
+  uint64_t peek_16() const {
+    const uint64_t last = begin_[(bit_ >> 3) + 8];
+    return peek_15() | (last << 1) << (63 - (bit_ & 7));
+  }
+  void skip(unsigned bits) { bit_ += bits; }
+
+ private:
+  const uint8_t* begin_;
+  unsigned bit_ = 0;
+};
+
+// Of the values that meet a digit of one bit about half escape, of others few. Then two words are
+// handled as one, as long as their nibbles fit into it; with half of them it would be a coin toss,
+// and mispredicted, whether they do.
+constexpr bool escapes_are_rare(int width) { return width > 1; }
+
 // Moves the nibbles under the masks together, in place. Returns their number; those behind them
 // become 0, up to the end of the vectors. Words are read before the writer gets there.
-template <class V>
+template <class V, bool kRare>
 int compress(Nibbles* nibbles, const Nibbles& masks, int n) {
   const int words = (words_of(n) + 1) & ~1;
   auto* const begin = reinterpret_cast<uint8_t*>(nibbles->words);
@@ -99,7 +122,7 @@ int compress(Nibbles* nibbles, const Nibbles& masks, int n) {
     const uint64_t second = _pext_u64(nibbles->words[i + 1], masks.words[i + 1]);
     const unsigned first_bits = count_bits(masks.words[i]);
     const unsigned second_bits = count_bits(masks.words[i + 1]);
-    if (first_bits + second_bits < 64) {
+    if (kRare && first_bits + second_bits < 64) {
       writer.put(first | second << first_bits, first_bits + second_bits);
     } else {
       writer.put(first, first_bits);
@@ -112,26 +135,27 @@ int compress(Nibbles* nibbles, const Nibbles& masks, int n) {
 }
 
 // The inverse of compress(), added to what is there.
-inline void add_expanded(const Nibbles& compressed, const Nibbles& masks, int n, Nibbles* nibbles) {
-  const auto* const begin = reinterpret_cast<const uint8_t*>(compressed.words);
+template <bool kRare>
+void add_expanded(const Nibbles& compressed, const Nibbles& masks, int n, Nibbles* nibbles) {
   const int words = (words_of(n) + 1) & ~1;
-  unsigned bit = 0;
+  NibbleReader reader(compressed.words);
   for (int i = 0; i < words; i += 2) {
     const unsigned first_bits = count_bits(masks.words[i]);
     const unsigned second_bits = count_bits(masks.words[i + 1]);
-    const unsigned shift = bit & 7;
-    uint64_t first = load<uint64_t>(begin + (bit >> 3)) >> shift;
-    uint64_t second = first >> (first_bits & 63);
-    if (shift + first_bits + second_bits > 64) {
-      // Nibbles, so that `shift` is 0 or 4.
-      if (shift != 0) first |= static_cast<uint64_t>(begin[(bit >> 3) + 8]) << 60;
-      const unsigned next = bit + first_bits;
-      second = load<uint64_t>(begin + (next >> 3)) >> (next & 7);
-      if ((next & 7) != 0) second |= static_cast<uint64_t>(begin[(next >> 3) + 8]) << 60;
+    uint64_t first = 0;
+    uint64_t second = 0;
+    if (kRare && first_bits + second_bits < 64) {
+      first = reader.peek_15();
+      second = first >> first_bits;
+      reader.skip(first_bits + second_bits);
+    } else {
+      first = reader.peek_16();
+      reader.skip(first_bits);
+      second = reader.peek_16();
+      reader.skip(second_bits);
     }
     nibbles->words[i] += _pdep_u64(first, masks.words[i]);
     nibbles->words[i + 1] += _pdep_u64(second, masks.words[i + 1]);
-    bit += first_bits + second_bits;
   }
 }
 
@@ -211,7 +235,7 @@ uint8_t* store_level(Nibbles* ranks, int* n, uint8_t* out) {
     store_bit<2>(digits, *n, out);
     out += plane_bytes(1, *n);
   }
-  *n = compress<V>(ranks, masks, *n);
+  *n = compress<V, escapes_are_rare(kWidth)>(ranks, masks, *n);
   return out;
 }
 
@@ -306,8 +330,12 @@ const uint8_t* load_levels(const TierCode& code, const uint8_t* plane, const uin
     if (level != 0) tail += bytes;
   }
   for (--level; level > 0; --level) {
-    add_expanded(sums[level - 1], masks[level - 1], counts[level - 1],
-                 level == 1 ? ranks : &sums[level - 2]);
+    Nibbles* digits = level == 1 ? ranks : &sums[level - 2];
+    if (escapes_are_rare(code.widths[level - 1])) {
+      add_expanded<true>(sums[level - 1], masks[level - 1], counts[level - 1], digits);
+    } else {
+      add_expanded<false>(sums[level - 1], masks[level - 1], counts[level - 1], digits);
+    }
   }
   return tail;
 }
