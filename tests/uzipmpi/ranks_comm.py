@@ -179,7 +179,8 @@ def test_statistics() -> None:
     stats = comm.stats.as_dict()
     exchanged = stats["Sendrecv"]
     assert exchanged["calls"] == 4  # two sends and two receives
-    assert exchanged["algorithms"] == {"whole": 2, "plain": 1}
+    assert exchanged["algorithms"].pop("plain") == 1
+    assert sum(exchanged["algorithms"].values()) == 2
     assert exchanged["fallbacks"] == {"smaller than min_bytes": 1}
     assert exchanged["value_bytes"] == 2 * (values.nbytes + 40)
     assert exchanged["wire_bytes"] < 0.1 * exchanged["value_bytes"]

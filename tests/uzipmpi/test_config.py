@@ -65,7 +65,7 @@ def test_wrong_environment(monkeypatch: pytest.MonkeyPatch, variable: str, text:
     [
         {"codec": "zip"},
         {"compress": True},
-        {"min_bytes": 0},
+        {"min_bytes": -2},
         {"min_bytes": 1.5},
         {"min_bytes": True},
         {"chunk_bytes": 63},
