@@ -11,7 +11,7 @@ from typing import Any
 
 from uzipmpi.errors import ConfigError
 
-__all__ = ["AGREED", "CODECS", "Config", "Rc", "rc"]
+__all__ = ["AGREED", "CODECS", "MEASURED", "Config", "Rc", "rc"]
 
 CODECS = ("auto", "tier", "ans", "raw")
 CHOICES = {
@@ -19,6 +19,8 @@ CHOICES = {
     "compress": ("auto", "always", "never"),
     "log": ("debug", "info", "warning", "error", "critical"),
 }
+# As min_bytes: what links and codec give is measured, and the option becomes a size.
+MEASURED = -1
 # At least a frame header and one tile: smaller chunks would be all overhead.
 MIN_CHUNK_BYTES = 64
 
@@ -36,7 +38,8 @@ class Config:
     p2p, allreduce, reduce, reduce_scatter, allgather, alltoall, bcast, gather, scatter
         Name of an algorithm, or ``auto``.
     min_bytes
-        Smaller messages, and collectives on fewer bytes, are not compressed.
+        Smaller messages, of a call or between two ranks within a collective, are not compressed.
+        -1: from the size on that pays, measured when the communicator is made.
     chunk_bytes
         Bytes of values in one frame of a stream.
     threads
@@ -63,7 +66,7 @@ class Config:
     bcast: str = "auto"
     gather: str = "auto"
     scatter: str = "auto"
-    min_bytes: int = 64 * 1024
+    min_bytes: int = MEASURED
     chunk_bytes: int = 1024 * 1024
     threads: int = 0
     verify: bool = False
@@ -73,7 +76,11 @@ class Config:
         for name, known in CHOICES.items():
             if (value := getattr(self, name)) not in known:
                 raise ConfigError(f"{name}: expected one of {', '.join(known)}, found {value!r}")
-        for name, least in (("min_bytes", 1), ("chunk_bytes", MIN_CHUNK_BYTES), ("threads", 0)):
+        for name, least in (
+            ("min_bytes", MEASURED),
+            ("chunk_bytes", MIN_CHUNK_BYTES),
+            ("threads", 0),
+        ):
             if (value := getattr(self, name)) < least:
                 raise ConfigError(f"{name}: expected at least {least}, found {value}")
 
@@ -90,8 +97,14 @@ class Config:
         return cls(**values)
 
     def replace(self, **options: Any) -> Config:
-        """Return a copy with some options changed, checked as by :meth:`resolve`."""
-        return dataclasses.replace(self, **_checked(options, "option"))
+        """Return a copy with some options changed, checked as by :meth:`resolve`.
+
+        ``min_bytes=-1`` keeps what was measured.
+        """
+        values = _checked(options, "option")
+        if values.get("min_bytes") == MEASURED:
+            del values["min_bytes"]
+        return dataclasses.replace(self, **values)
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}

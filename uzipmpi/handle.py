@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
+from uzipmpi import link
 from uzipmpi.algorithms.context import TAGS_PER_CALL, Context
-from uzipmpi.config import AGREED, Config
+from uzipmpi.config import AGREED, MEASURED, Config
 from uzipmpi.errors import ConfigError
 from uzipmpi.stats import Stats
 from uzipmpi.transports.mpi_host import MpiHost
@@ -145,11 +146,21 @@ def agree(comm: MPI.Comm, config: Config | ConfigError) -> Handle:
         raise ConfigError(complaint)
     nodes = [node for _, node, _ in everyone]
     threads = all(threads for _, _, threads in everyone)
+    if config.min_bytes == MEASURED:
+        config = config.replace(min_bytes=_break_even(private, config, nodes, threads))
     handle = Handle(private, config, nodes, threads)
     if not threads and handle.rank == 0 and compresses(config, handle.one_node):
         logger.warning("not every rank has MPI_THREAD_MULTIPLE: nothing is compressed")
     keep(comm, handle)
     return handle
+
+
+def _break_even(private: MPI.Intracomm, config: Config, nodes: Sequence[int], threads: bool) -> int:
+    """Return from which size on to compress; collective."""
+    one_node = len(set(nodes)) == 1
+    if one_node or not threads or not compresses(config, one_node):
+        return link.LEAST_BYTES
+    return link.measured_break_even(private, nodes, config.chunk_bytes)
 
 
 def _complaint(everyone: Sequence[Config | str]) -> str:

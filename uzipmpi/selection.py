@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mpi4py import MPI
 
 from uzipmpi import buffers
-from uzipmpi.algorithms import registry, sendrecv
+from uzipmpi.algorithms import cuts, registry, sendrecv
 from uzipmpi.algorithms.operators import MAX, MIN, PROD, SUM, Operator
 from uzipmpi.config import Config
 from uzipmpi.errors import ConfigError
@@ -62,8 +62,17 @@ class Facts(NamedTuple):
 
     @property
     def small(self) -> bool:
-        """Whether there are fewer bytes than are worth compressing."""
-        return self.nbytes is not None and self.nbytes < self.min_bytes
+        """Whether what goes from rank to rank is not worth compressing."""
+        if self.nbytes is None:
+            return False
+        n_messages = {"allgather": self.size, "alltoall": self.size, "gather": 1, "scatter": 1}
+        # The others cut a tensor into shards, and move each shard twice.
+        return self.nbytes < self.min_bytes * n_messages.get(self.operation, max(self.size // 2, 1))
+
+    @property
+    def tiny(self) -> bool:
+        """Whether steps cost more than bytes."""
+        return self.nbytes is not None and self.nbytes < GATHER_BYTES
 
 
 class Choice(NamedTuple):
@@ -83,14 +92,16 @@ class Row(NamedTuple):
 
 # From here on the two steps of scatter and allgather beat log2(P) steps of whole tensors.
 SCATTER_BYTES = 512 * 1024
+# Up to here one step in which all ranks send all to all beats the two of two_shot.
+GATHER_BYTES = 16 * 1024
 
 TABLE = (
-    Row("allreduce", "gathered", lambda facts: facts.small),
+    Row("allreduce", "gathered", lambda facts: facts.small and facts.tiny),
     Row("allreduce", "one_shot", lambda facts: facts.size == 2),
     Row("allreduce", "two_shot"),
-    Row("reduce", "gathered", lambda facts: facts.small),
+    Row("reduce", "gathered", lambda facts: facts.small and facts.tiny),
     Row("reduce", "two_shot"),
-    Row("reduce_scatter", "gathered", lambda facts: facts.small),
+    Row("reduce_scatter", "gathered", lambda facts: facts.small and facts.tiny),
     Row("reduce_scatter", "direct"),
     Row("allgather", "direct"),
     Row("alltoall", "pairwise"),
@@ -132,7 +143,7 @@ def choose(end: Endpoint, facts: Facts) -> Choice:
     if reason and _mpi_can(facts):
         return Choice(PLAIN, reason)
     name = getattr(end.config, facts.operation)
-    if name in ("auto", PLAIN) or (reason and facts.small):
+    if name in ("auto", PLAIN) or (reason and facts.tiny):
         name = next(
             row.algorithm
             for row in TABLE
@@ -150,7 +161,9 @@ def message(end: Endpoint, tensor: Tensor, dest: int) -> Choice:
         return Choice("", reason)
     if end.config.p2p != "auto":
         return Choice(end.config.p2p, reason)
-    return Choice("chunked" if tensor.nbytes > end.config.chunk_bytes else "whole", reason)
+    # A message in one piece overlaps nothing, but costs the least Python.
+    pieces = min(end.config.chunk_bytes, 2 * cuts.LEAST_BYTES)
+    return Choice("chunked" if tensor.nbytes > pieces else "whole", reason)
 
 
 def _why_plain(end: Endpoint, facts: Facts) -> str:

@@ -38,7 +38,7 @@ class DType(enum.IntEnum):
 
     @classmethod
     def of(cls, dtype: npt.DTypeLike) -> DType:
-        """Return the member for a data type or its name; ``BYTES`` for whatever is not one of the six floats."""
+        """Return the member for a data type or its name; ``BYTES`` for all but the six floats."""
         try:
             return _BY_NAME.get(np.dtype(dtype).name, cls.BYTES)
         except TypeError:
@@ -54,7 +54,7 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.FLOAT8_E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
     DType.FLOAT8_E5M2: np.dtype(ml_dtypes.float8_e5m2),
 }
-# By name: ml_dtypes' kinds and sizes do not tell its types apart. Only native byte order has these names' meaning.
+# By name: ml_dtypes' kinds and sizes do not tell its types apart.
 _BY_NAME = {dtype.name: code for code, dtype in _NUMPY.items() if code is not DType.BYTES}
 
 
@@ -65,7 +65,8 @@ class Tensor:
     Parameters
     ----------
     memory
-        One-dimensional contiguous ``uint8`` array over the values; writable where the tensor is a destination.
+        One-dimensional contiguous ``uint8`` array over the values; writable where the tensor is
+        a destination.
     dtype
         What the bytes are.
     """
@@ -83,9 +84,12 @@ class Tensor:
             If the array is not C-contiguous.
         """
         if not array.flags.c_contiguous:
-            raise ValueError(f"expected a C-contiguous array, found strides {array.strides} for shape {array.shape}")
-        native = array.dtype.isnative
-        return cls(array.reshape(-1).view(np.uint8), DType.of(array.dtype) if native else DType.BYTES)
+            raise ValueError(
+                f"expected a C-contiguous array, found strides {array.strides} "
+                f"for shape {array.shape}"
+            )
+        dtype = DType.of(array.dtype) if array.dtype.isnative else DType.BYTES
+        return cls(array.reshape(-1).view(np.uint8), dtype)
 
     @property
     def nbytes(self) -> int:
