@@ -46,6 +46,8 @@ def compress(
 
     Raises
     ------
+    TypeError
+        If it is no array.
     ValueError
         If the array is not contiguous, ``out`` is too small or the codec unknown.
 

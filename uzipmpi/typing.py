@@ -80,9 +80,13 @@ class Tensor:
 
         Raises
         ------
+        TypeError
+            If it is no NumPy array.
         ValueError
             If the array is not C-contiguous.
         """
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"expected a NumPy array, found {type(array).__name__}")
         if not array.flags.c_contiguous:
             raise ValueError(
                 f"expected a C-contiguous array, found strides {array.strides} "

@@ -89,3 +89,8 @@ def test_examples_in_the_documentation(module: object) -> None:
     results = doctest.testmod(module)  # type: ignore[arg-type]
     assert results.attempted > 2
     assert results.failed == 0
+
+
+def test_what_is_no_array_is_named() -> None:
+    with pytest.raises(TypeError, match="expected a NumPy array, found list"):
+        uzipmpi.compress([1.0, 2.0])  # type: ignore[arg-type]
