@@ -52,7 +52,10 @@ class Parts:
         if self.chunk_bytes < LARGEST_ITEM or self.chunk_bytes % LARGEST_ITEM:
             raise FormatError(f"expected chunks of a multiple of 8 bytes, found {self.chunk_bytes}")
         if (self.algorithm == "split") != (self.fixed_stop > 0) or self.fixed_stop < 0:
-            raise FormatError(f"{self.algorithm}: unexpected fixed part of {self.fixed_stop} bytes")
+            expected = "a fixed part" if self.algorithm == "split" else "no fixed part"
+            raise FormatError(
+                f"{self.algorithm}: expected {expected}, found one of {self.fixed_stop} bytes"
+            )
 
 
 def outgoing(
