@@ -152,9 +152,6 @@ void decode_ans(const Header& header, const uint8_t* frame, uint8_t* values, int
   const AnsCode code =
       AnsCode::of(static_cast<DType>(header.dtype), header.base, header.zero_planes);
   const AnsSections sections = AnsSections::of(header.count, code, header.menu);
-  require(header.frame_bytes >= header.body_bytes &&
-              header.frame_bytes - header.body_bytes == sections.tails,
-          "frame_bytes equal to the sum of the sections", header.frame_bytes);
   const ans::DecodeTable table = load_table(frame + sections.table);
   const uint8_t* tails = frame + sections.tails;
   const auto decode_blocks = [&](int, uint64_t first, uint64_t last) {

@@ -67,11 +67,7 @@ class TierDecoder {
         sections_(TierSections::of(header.count, code_, packed_)),
         frame_(frame),
         body_bytes_(header.body_bytes),
-        values_(values) {
-    require(header.frame_bytes - kHeaderBytes >= header.body_bytes &&
-                header.frame_bytes - header.body_bytes == sections_.tails,
-            "frame_bytes equal to the sum of the sections", header.frame_bytes);
-  }
+        values_(values) {}
 
   const TierSections& sections() const { return sections_; }
 
@@ -128,10 +124,20 @@ class TierDecoder {
   uint8_t* values_;
 };
 
-void decode_raw(const Header& header, const uint8_t* frame, size_t frame_bytes, uint8_t* values) {
-  require(frame_bytes == bound(header.count, static_cast<DType>(header.dtype)),
-          "frame_bytes equal to 64 and the values", frame_bytes);
+void decode_raw(const Header& header, const uint8_t* frame, uint8_t* values) {
+  const size_t frame_bytes = header.frame_bytes;
   if (header.count != 0) std::memcpy(values, frame + kHeaderBytes, frame_bytes - kHeaderBytes);
+}
+
+// Where the tail section starts: the sum of the sections before it.
+uint64_t tails_of(const Header& header, DType dtype, Codec codec) {
+  if (codec == Codec::kRaw) return bound(header.count, dtype);
+  if (codec == Codec::kTier) {
+    const bool packed = (header.flags & kFlagPacked) != 0;
+    return TierSections::of(header.count, tier_code(header), packed).tails;
+  }
+  const AnsCode code = AnsCode::of(dtype, header.base, header.zero_planes);
+  return AnsSections::of(header.count, code, header.menu).tails;
 }
 
 }  // namespace
@@ -156,6 +162,10 @@ Header read_header(const uint8_t* frame, size_t bytes) {
   require(header.count <= static_cast<uint64_t>(INT64_MAX) / format.itemsize,
           "values of less than 2^63 bytes", header.count);
   check_parameters(header, format, codec);
+  const uint64_t tails = tails_of(header, static_cast<DType>(header.dtype), codec);
+  require(header.frame_bytes >= header.body_bytes &&
+              header.frame_bytes - header.body_bytes == tails,
+          "frame_bytes equal to the sum of the sections", header.frame_bytes);
   return header;
 }
 
@@ -184,7 +194,7 @@ void decode(const uint8_t* frame, size_t frame_bytes, DType dtype, uint64_t coun
   }
   switch (static_cast<Codec>(header.codec)) {
     case Codec::kRaw:
-      return decode_raw(header, frame, frame_bytes, values);
+      return decode_raw(header, frame, values);
     case Codec::kTier:
       return decode_tier(header, frame, values, options.threads);
     case Codec::kAns:

@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from uzipmpi.errors import FormatError
 from uzipmpi.kernels import codec as kernel
 from uzipmpi.kernels import gpu
 from uzipmpi.kernels.codec import FrameInfo
@@ -94,6 +95,10 @@ def decompress(
     frame = np.frombuffer(frame, np.uint8)
     if out is None:
         header = kernel.info(frame)
+        if header.frame_bytes != frame.size:  # before memory is taken for what it promises
+            raise FormatError(
+                f"malformed frame: expected {header.frame_bytes} bytes, found {frame.size}"
+            )
         out = np.empty(header.count, header.dtype.numpy)
     kernel.decode(frame, Tensor.of(out), verify=verify, threads=threads)
     return out

@@ -94,3 +94,14 @@ def test_examples_in_the_documentation(module: object) -> None:
 def test_what_is_no_array_is_named() -> None:
     with pytest.raises(TypeError, match="expected a NumPy array, found list"):
         uzipmpi.compress([1.0, 2.0])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("codec", ["raw", "tier", "ans"])
+def test_memory_is_not_taken_for_a_count_that_the_frame_cannot_hold(codec: str) -> None:
+    values = np.random.default_rng(0).standard_normal(20_000).astype(np.float32)
+    frame = uzipmpi.compress(values, codec).copy()
+    frame[8:16] = np.frombuffer(np.uint64(1 << 40).tobytes(), np.uint8)  # the count
+    with pytest.raises(uzipmpi.FormatError, match="sum of the sections"):
+        uzipmpi.decompress(frame)
+    with pytest.raises(uzipmpi.FormatError, match="expected .* bytes, found 64"):
+        uzipmpi.decompress(uzipmpi.compress(values, codec)[:64])
