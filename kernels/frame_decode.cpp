@@ -163,9 +163,9 @@ Header read_header(const uint8_t* frame, size_t bytes) {
           "values of less than 2^63 bytes", header.count);
   check_parameters(header, format, codec);
   const uint64_t tails = tails_of(header, static_cast<DType>(header.dtype), codec);
-  require(header.frame_bytes >= header.body_bytes &&
-              header.frame_bytes - header.body_bytes == tails,
-          "frame_bytes equal to the sum of the sections", header.frame_bytes);
+  require(
+      header.frame_bytes >= header.body_bytes && header.frame_bytes - header.body_bytes == tails,
+      "frame_bytes equal to the sum of the sections", header.frame_bytes);
   return header;
 }
 

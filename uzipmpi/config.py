@@ -108,8 +108,8 @@ class Config:
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
-# What decides how ranks talk to each other. The others are a rank's own affair.
-AGREED = tuple(name for name in FIELDS if name not in ("codec", "threads", "verify", "log"))
+# What ranks must agree about. The others are a rank's own affair.
+AGREED = tuple(name for name in FIELDS if name not in ("codec", "threads", "log"))
 
 
 class Rc:
