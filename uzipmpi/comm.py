@@ -105,7 +105,7 @@ class Comm(MPI.Intracomm):
 
         Nothing is communicated: all ranks that call a collective in the block must
         have the same options there, except those that are a rank's own affair (codec, threads,
-        verify, log).
+        log).
 
         Parameters
         ----------
