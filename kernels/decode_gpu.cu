@@ -220,7 +220,7 @@ UZIP_DEVICE void decode_tier(const Header& header, const Frame& frame,
     if (first) report(status, FrameStatus::kSections);
     return;
   }
-  with_menu(header.menu, decoder);
+  with_menu<2>(header.menu, decoder);
   if (!decoder.all_good() && thread_index() % kLanes == 0) report(status, FrameStatus::kTile);
   if (block_index() == block_count() - 1) decoder.copy_remainder();
 }

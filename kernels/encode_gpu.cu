@@ -15,12 +15,12 @@ template <DType kDType>
 struct EncodeRoom {
   union {
     SelectRoom<kDType> select;
-    WarpRoom<kDType> warps[kWarps];
+    WarpRoom<kDType> warps[2][kWarps];  // of two groups in turn
   };
   GatherTables tables;
   Choice choice;
-  alignas(16) uint32_t sizes[kWarps];  // bytes of the tails of a group
-  uint32_t unit;                       // where they go; kNoUnit: nowhere
+  alignas(16) uint32_t sizes[2][kWarps];  // bytes of the tails of a group
+  uint32_t units[2];                      // where these go; kNoUnit: nowhere
   bool is_last;
 };
 constexpr uint32_t kNoUnit = ~0u;
@@ -92,63 +92,15 @@ class GroupEncoder {
   template <int kMenu>
   UZIP_DEVICE void run() {
     const auto groups = static_cast<uint32_t>(sections_.groups);
-    for (uint32_t group = block_index(); group < groups; group += block_count()) {
-      code_group<kMenu>(group);
+    int turn = 0;
+    for (uint32_t group = block_index(); group < groups; group += block_count(), turn ^= 1) {
+      const CodedTile tile = code_tile<kMenu>(group, turn);
+      if (lane_ == 0) room_.sizes[turn][warp_] = static_cast<uint32_t>(tile.bytes);
+      finish_last();
+      last_ = tile;
+      measure_group(turn);
     }
-  }
-
-  template <int kMenu>
-  UZIP_DEVICE void code_group(uint32_t group) {
-    const uint32_t tile = group * kGroupTiles + static_cast<uint32_t>(warp_);
-    const bool present = tile < sections_.tiles;
-    const uint8_t* values = tensor_.values + uint64_t{tile} * kFormat.tile_bytes();
-    int bytes = 0;
-    bool coded = true;
-    if (present) {
-      uint8_t* head = frame_ + kHeaderBytes + uint64_t{tile} * static_cast<uint32_t>(code_.stride);
-      bytes = encode_dense_tile<kDType, kMenu>(code_, digits_, room_.tables, values,
-                                               tensor_.aligned, head, room_.warps[warp_], lane_);
-      coded = bytes != kNotCodable;
-      if (!coded) {
-        const auto stride = static_cast<uint64_t>(code_.stride);
-        copy_bytes(head, values, stride, static_cast<uint64_t>(lane_), kLanes);
-        bytes = kFormat.tile_bytes() - code_.stride;
-      }
-    }
-    if (lane_ == 0) room_.sizes[warp_] = static_cast<uint32_t>(bytes);
-    sync_block();
-    int before = 0;
-    int total = 0;
-#pragma unroll
-    for (int i = 0; i < kWarps / 4; ++i) {
-      const Chunk sizes = reinterpret_cast<const Chunk*>(room_.sizes)[i];
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        if (4 * i + k < warp_) before += static_cast<int>(sizes.words[k]);
-        total += static_cast<int>(sizes.words[k]);
-      }
-    }
-    if (thread_index() == 0) place_group(group, total);
-    sync_block();
-    if (room_.unit == kNoUnit) return;
-    uint8_t* tails = frame_ + sections_.tails + uint64_t{room_.unit} * kAlignment;
-    if (present) {
-      if (coded) {
-        store_tail(tails + before, room_.warps[warp_].tail, bytes, lane_);
-      } else {
-        copy_bytes(tails + before, values + code_.stride, static_cast<uint64_t>(bytes),
-                   static_cast<uint64_t>(lane_), kLanes);
-      }
-      if (lane_ == 0) {
-        const auto kind = static_cast<int>(coded ? TileKind::kCoded : TileKind::kRaw);
-        *reinterpret_cast<uint16_t*>(frame_ + sections_.tile_entry(tile)) =
-            static_cast<uint16_t>(kind << kTileSizeBits | bytes);
-      }
-    }
-    if (warp_ == 0) {
-      zero_bytes(tails + total, tails + align_up(static_cast<uint64_t>(total)),
-                 static_cast<uint64_t>(lane_), kLanes);
-    }
+    finish_last();
   }
 
   // Writes what belongs to no group; by one block.
@@ -185,19 +137,103 @@ class GroupEncoder {
   }
 
  private:
+  // A tile whose tail is still in the room, or, if not coded, in the tensor.
+  struct CodedTile {
+    uint32_t group;
+    int turn;
+    int bytes;   // of the tail
+    int before;  // of the tails of the group's tiles before
+    int total;   // of all tails of the group
+    bool coded;
+    bool present;
+  };
+
+  UZIP_DEVICE uint32_t tile_of(uint32_t group) const {
+    return group * kGroupTiles + static_cast<uint32_t>(warp_);
+  }
+  UZIP_DEVICE const uint8_t* values_of(uint32_t tile) const {
+    return tensor_.values + uint64_t{tile} * kFormat.tile_bytes();
+  }
+
+  // Codes this warp's tile of a group; its head goes to its place.
+  template <int kMenu>
+  UZIP_DEVICE CodedTile code_tile(uint32_t group, int turn) {
+    const uint32_t tile = tile_of(group);
+    CodedTile result{group, turn, 0, 0, 0, true, tile < sections_.tiles};
+    if (!result.present) return result;
+    uint8_t* head = frame_ + kHeaderBytes + uint64_t{tile} * static_cast<uint32_t>(code_.stride);
+    result.bytes =
+        encode_dense_tile<kDType, kMenu>(code_, digits_, room_.tables, values_of(tile),
+                                         tensor_.aligned, head, room_.warps[turn][warp_], lane_);
+    if (result.bytes == kNotCodable) {
+      result.coded = false;
+      result.bytes = kFormat.tile_bytes() - code_.stride;
+      copy_bytes(head, values_of(tile), static_cast<uint64_t>(code_.stride),
+                 static_cast<uint64_t>(lane_), kLanes);
+    }
+    return result;
+  }
+
+  // Meets the other warps, and stores the tail of the last tile, whose place is known by now.
+  UZIP_DEVICE void finish_last() {
+    if (thread_index() == 0 && has_last_) room_.units[last_.turn] = place_last();
+    sync_block();
+    if (!has_last_) return;
+    const uint32_t unit = room_.units[last_.turn];
+    if (unit == kNoUnit) return;
+    uint8_t* tails = frame_ + sections_.tails + uint64_t{unit} * kAlignment;
+    if (last_.present) store_last(tails + last_.before);
+    if (warp_ == 0) {
+      zero_bytes(tails + last_.total, tails + align_up(static_cast<uint64_t>(last_.total)),
+                 static_cast<uint64_t>(lane_), kLanes);
+    }
+  }
+
+  UZIP_DEVICE void store_last(uint8_t* tail) {
+    const uint32_t tile = tile_of(last_.group);
+    if (last_.coded) {
+      store_tail(tail, room_.warps[last_.turn][warp_].tail, last_.bytes, lane_);
+    } else {
+      copy_bytes(tail, values_of(tile) + code_.stride, static_cast<uint64_t>(last_.bytes),
+                 static_cast<uint64_t>(lane_), kLanes);
+    }
+    if (lane_ == 0) {
+      const auto kind = static_cast<int>(last_.coded ? TileKind::kCoded : TileKind::kRaw);
+      *reinterpret_cast<uint16_t*>(frame_ + sections_.tile_entry(tile)) =
+          static_cast<uint16_t>(kind << kTileSizeBits | last_.bytes);
+    }
+  }
+
+  // Adds up the group's tails, all of which are coded, and asks for their place.
+  UZIP_DEVICE void measure_group(int turn) {
+#pragma unroll
+    for (int i = 0; i < kWarps / 4; ++i) {
+      const Chunk sizes = reinterpret_cast<const Chunk*>(room_.sizes[turn])[i];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if (4 * i + k < warp_) last_.before += static_cast<int>(sizes.words[k]);
+        last_.total += static_cast<int>(sizes.words[k]);
+      }
+    }
+    has_last_ = true;
+    // The sum is not looked at before the next group is coded.
+    if (thread_index() == 0) unit_ = atomic_add(&scratch_->tail_units, units_of(last_.total));
+  }
+
   UZIP_DEVICE uint64_t raw_bytes() const { return bound(tensor_.count, kDType); }
 
-  // Finds a place for a group's tails.
-  UZIP_DEVICE void place_group(uint32_t group, int bytes) {
-    const auto units = static_cast<uint32_t>((bytes + kAlignment - 1) / kAlignment);
-    const uint32_t unit = atomic_add(&scratch_->tail_units, units);
-    const uint64_t end = sections_.tails + (uint64_t{unit} + units) * kAlignment;
-    room_.unit = unit;
-    if (end >= raw_bytes()) {
-      room_.unit = kNoUnit;
-      atomic_or(&scratch_->overflow, 1);
-    }
-    *reinterpret_cast<uint32_t*>(frame_ + sections_.group_entry(group)) = unit;
+  UZIP_DEVICE static uint32_t units_of(int bytes) {
+    return static_cast<uint32_t>((bytes + kAlignment - 1) / kAlignment);
+  }
+
+  // Enters the place of the last group's tails in the directory; kNoUnit where the frame would
+  // become too large.
+  UZIP_DEVICE uint32_t place_last() {
+    *reinterpret_cast<uint32_t*>(frame_ + sections_.group_entry(last_.group)) = unit_;
+    const uint64_t units = uint64_t{unit_} + units_of(last_.total);
+    if (sections_.tails + units * kAlignment < raw_bytes()) return unit_;
+    atomic_or(&scratch_->overflow, 1);
+    return kNoUnit;
   }
 
   const Tensor& tensor_;
@@ -209,6 +245,9 @@ class GroupEncoder {
   Sections sections_;
   int warp_;
   int lane_;
+  CodedTile last_{};
+  bool has_last_ = false;
+  uint32_t unit_ = 0;  // thread 0: of the last group
 };
 
 template <DType kDType>
@@ -222,7 +261,7 @@ encode_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeOptio
     write_raw(tensor, kDType, frame, block_index(), block_count());
     return;
   }
-  with_menu(room.choice.parameters.menu, encoder);
+  with_menu<1, 2>(room.choice.parameters.menu, encoder);
   if (block_index() == 0) encoder.write_remainder();
   encoder.finish();
 }

@@ -122,6 +122,10 @@ int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
   int blocks = 1;
   (void)UZIP_VENDOR(GetDevice)(&device);
   (void)UZIP_VENDOR(DeviceGetAttribute)(&processors, UZIP_MULTIPROCESSORS, device);
+  // More than the 48 KiB that a block may have without asking.
+  (void)UZIP_VENDOR(FuncSetAttribute)(reinterpret_cast<const void*>(kernel),
+                                      UZIP_VENDOR(FuncAttributeMaxDynamicSharedMemorySize),
+                                      static_cast<int>(shared_bytes));
   (void)UZIP_VENDOR(OccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, kernel, threads,
                                                                shared_bytes);
   return blocks * processors > 0 ? blocks * processors : 1;

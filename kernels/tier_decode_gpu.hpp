@@ -207,7 +207,7 @@ UZIP_DEVICE bool add_levels(const Menu& menu, const uint32_t* spreads, int level
                             const uint32_t* tail, int end, Room& room, int lane,
                             uint32_t ranks[kQuads], uint32_t* escaped, int* place) {
   bool sparse = false;  // the ranks are in the room
-#pragma unroll(kLevelUnroll<kMenu>)
+#pragma unroll kLevelUnroll < kMenu>
   for (; level < menu.levels; ++level) {
     const Places places = Places::of(*escaped, lane);
     const int width = menu.width(level);
@@ -316,9 +316,8 @@ UZIP_DEVICE bool decode_dense_tile(const TileCode& code, const Table& offset_of_
                            lane, quads);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    HalfPlanes<kDType>& mine = planes[kEarly ? half : 0];
-    if constexpr (!kEarly) mine.load(code, head, half, lane);
-    store_half(mine, quads + kHalfQuads * half, code.base, values, aligned, half, lane);
+    if constexpr (!kEarly) planes[half].load(code, head, half, lane);
+    store_half(planes[half], quads + kHalfQuads * half, code.base, values, aligned, half, lane);
   }
   if constexpr (kFormat.symbol_bytes() == 2) {
     patch_symbols<kDType>(escaped, places, raw, values, lane);

@@ -260,7 +260,7 @@ UZIP_DEVICE int encode_tail(const Menu& menu, const GatherTables& tables, const 
   if (menu.levels > 1) room.store_quads(lane, digits);
   int bytes = 0;
   int cleared = 0;  // words
-#pragma unroll(kLevelUnroll<kMenu>)
+#pragma unroll kLevelUnroll < kMenu>
   for (int level = 1; level < menu.levels; ++level) {
     const int width = menu.width(level);
     const int shift = menu.shift(level);

@@ -90,17 +90,11 @@ UZIP_DEVICE Menu fixed_menu(const Menu& menu) {
 template <int kMenu>
 constexpr int kLevelUnroll = kMenu == kAnyMenu ? 1 : kMaxLevels;
 
-// Calls code.template run<kMenu>() for the best fit.
-template <typename Code>
+// Calls code.run<menu>() where that is one of kMenus, else code.run<kAnyMenu>().
+template <int... kMenus, typename Code>
 UZIP_DEVICE void with_menu(int menu, Code& code) {
-  switch (menu) {
-    case 1:
-      return code.template run<1>();
-    case 2:
-      return code.template run<2>();
-    default:
-      return code.template run<kAnyMenu>();
-  }
+  const bool done = ((menu == kMenus && (code.template run<kMenus>(), true)) || ...);
+  if (!done) code.template run<kAnyMenu>();
 }
 
 // Parameters of a frame, as a header has them.
@@ -251,8 +245,8 @@ constexpr int kTailBytes = kTileValues * 7 / 8 + kTileValues * float_format(kDTy
 // Bytes of a warp in shared memory: a tail, and a byte for each value.
 template <DType kDType>
 struct alignas(16) WarpRoom {
-  uint32_t tail[kTailBytes<kDType> / 4 +
-                12];  // read and written by words; a tail may begin within a chunk
+  // Read and written by words; may begin within a chunk.
+  uint32_t tail[kTailBytes<kDType> / 4 + 12];
   uint8_t bytes[kTileValues];
 
   // Of value i of a lane, next to those of the lane's other values in the half.
