@@ -26,7 +26,7 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 
-.PHONY: help build demo test bench lint format dist-check clean
+.PHONY: help build demo test bench gpu-check lint format dist-check clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -44,6 +44,17 @@ test: $(VENV)/built ## the whole test suite
 
 bench: $(VENV)/built $(VENV)/bench ## codec throughput beside zipnn, zstd, blosc2 and memcpy
 	$(VENV)/bin/python benchmarks/codec_throughput.py $(ARGS)
+
+# Nothing is run: no GPU is needed. One target each, as every further one takes as long again.
+GPU_SOURCES := kernels/encode_gpu.cu kernels/decode_gpu.cu
+GPU_OPTIONS := -std=c++17 -O3 -Ikernels -c -o /dev/null
+
+gpu-check: ## compile the GPU half as CUDA and as HIP, as far as their compilers are found
+	@if command -v nvcc > /dev/null; then for source in $(GPU_SOURCES); do \
+	    echo "nvcc $$source"; nvcc -arch=sm_90 $(GPU_OPTIONS) $$source || exit 1; done; fi
+	@if command -v hipcc > /dev/null; then for source in $(GPU_SOURCES); do \
+	    echo "hipcc $$source"; HIP_PLATFORM=amd hipcc -x hip --offload-arch=gfx90a -Wno-pass-failed $(GPU_OPTIONS) $$source \
+	    || exit 1; done; fi
 
 # Types and layers are checked on a copy laid out as installed, from within that copy: an editable
 # install hides the mapped packages from both tools, and so does running them from the root.

@@ -31,6 +31,7 @@ def gpu_compiler() -> list[str]:
         here = [m for m, (gpu, cc) in compilers.items() if Path(gpu).exists() and shutil.which(cc)]
         mode = here[0] if here else "none"
     if mode == "hip":
+        os.environ.setdefault("HIP_PLATFORM", "amd")  # or hipcc calls nvcc where it finds one
         targets = [f"--offload-arch={arch}" for arch in archs or ["gfx90a"]]
         return ["hipcc", "-x", "hip", "-fPIC", *targets]
     if mode == "cuda":
