@@ -90,7 +90,9 @@ def block(spec: Any, *, writable: bool = False, n_blocks: int = 1) -> Tensor | N
         count = available // element.size
     else:
         count = operator.index(parts.counts) * n_blocks
-    return None if count < 0 or displ < 0 else _cut(memory, element, count, displ)
+    if count < 0 or not 0 <= displ * element.size <= memory.size:
+        return None
+    return _cut(memory, element, count, displ)
 
 
 def blocks(spec: Any, n: int, *, writable: bool = False) -> list[Tensor] | None:
@@ -117,6 +119,8 @@ def blocks(spec: Any, n: int, *, writable: bool = False) -> list[Tensor] | None:
     if not parts or not entries:
         return None
     memory, element = entries
+    if parts.counts is None and memory.size % element.size:
+        return None
     counts = _counts(parts.counts, memory.size // element.size, n)
     displs = _displacements(parts.displs, counts)
     if len(counts) != n or len(displs) != n:
@@ -266,15 +270,20 @@ def _cut(memory: Bytes, element: Element, count: int, displ: int) -> Tensor:
 def _counts(given: Any, available: int, n: int) -> list[int]:
     if given is None:
         return [available // n + (rank < available % n) for rank in range(n)]
-    if isinstance(given, (int, np.integer)):
+    if _is_number(given):
         return [operator.index(given)] * n
     return [operator.index(count) for count in given]
+
+
+def _is_number(given: Any) -> bool:
+    """Whether a count stands for all ranks; an array without dimensions does."""
+    return isinstance(given, (int, np.integer)) or getattr(given, "ndim", None) == 0
 
 
 def _displacements(given: Any, counts: Sequence[int]) -> list[int]:
     if given is None:
         return [sum(counts[:rank]) for rank in range(len(counts))]
-    if isinstance(given, (int, np.integer)):
+    if _is_number(given):
         return [operator.index(given) * rank for rank in range(len(counts))]
     return [operator.index(displ) for displ in given]
 
@@ -334,10 +343,16 @@ def _own_element(buffer: Any) -> Element | None:
         return Element(dtype, dtype.itemsize)
     kind = getattr(buffer, "dtype", None)
     if kind is None and (interface := getattr(buffer, "__cuda_array_interface__", None)):
-        kind = np.dtype(interface["typestr"])
+        try:
+            kind = np.dtype(interface["typestr"])
+        except TypeError:
+            return None
         dtype = _named(kind)
+        if kind.kind == "V":  # bytes to mpi4py, too
+            return Element(DType.BYTES, 1)
     if isinstance(kind, np.dtype):
-        return Element(dtype, kind.itemsize) if kind.kind in "?biufc" else None
+        known = kind.kind in "?biufc" and kind.isnative
+        return Element(dtype, kind.itemsize) if known else None
     if kind is not None:  # torch and others: integers, complex
         size = getattr(kind, "itemsize", None)
         return Element(DType.BYTES, size) if isinstance(size, int) else None

@@ -49,4 +49,4 @@ def unpack(packed: Tensor, spec: Any) -> None:
 
 @functools.cache
 def _own() -> MPI.Intracomm:
-    return MPI.COMM_SELF.Dup()
+    return MPI.Intracomm(MPI.COMM_SELF).Dup()  # programs may put a wrapper in its place

@@ -191,6 +191,9 @@ def exchange_in_place(
     if not end.handle.framed:
         end.mpi.Sendrecv_replace(buffers.plain(buf), *sending[1:], *receiving[1:], status)
         return
+    if sending.peer == MPI.PROC_NULL:
+        exchange(end, sending, receiving, status)
+        return
     tensor = buffers.block(buf)
     values = derived.pack(buf) if tensor is None else Tensor(tensor.memory.copy(), tensor.dtype)
     exchange(end, sending._replace(buf=values.array), receiving, status)

@@ -214,6 +214,7 @@ def test_derived_datatypes() -> None:
 def test_nobody_and_oneself() -> None:
     status = MPI.Status()
     comm.Send(None, MPI.PROC_NULL)
+    comm.Sendrecv_replace(None, MPI.PROC_NULL, source=MPI.PROC_NULL)
     comm.Isend(np.zeros(5000, np.float32), MPI.PROC_NULL).Wait()
     comm.Recv(None, MPI.PROC_NULL, status=status)
     assert (status.source, status.Get_count(MPI.BYTE)) == (MPI.PROC_NULL, 0)
