@@ -42,7 +42,7 @@ def test_tensors_have_enough_chunks_to_overlap(nbytes: int, most: int) -> None:
     most = step_bytes(most)
     size = piece_bytes(nbytes, most)
     assert size <= most
-    assert size in (most, 128 << 10) or nbytes / size >= PIECES
+    assert size in (most, 128 << 10) or -(-nbytes // size) >= PIECES
     tensor = Tensor(np.empty(nbytes, np.uint8), DType.BYTES)
     assert len(chunks(tensor, most)) == -(-nbytes // size)
 
