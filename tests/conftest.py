@@ -19,6 +19,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# CI repeats its examples from run to run; elsewhere each run looks for new ones.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 RANK_COUNTS = (1, 2, 3, 4, 5, 8)
 MPIRUN = Path(sys.executable).with_name("mpirun")
