@@ -101,8 +101,8 @@ class Operation:
     def complete(self) -> None:
         """Tell MPI that the operation has ended."""
         self.cancellable = None
-        self.done = True
         self._request.Complete()
+        self.done = True  # last: whoever sees it may take the request for complete
 
     def _next(self, failure: Exception | None) -> None:
         assert self._stages is not None
