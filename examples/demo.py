@@ -31,7 +31,7 @@ import uzipmpi
 
 Array = npt.NDArray[Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-N_STEPS = int(os.environ.get("DEMO_STEPS", "12"))
+N_STEPS = int(os.environ.get("DEMO_STEPS", "30"))
 N_ROUNDS = 3
 BATCH = 64
 HIDDEN = 1536
@@ -183,7 +183,7 @@ def train(average: Callable[[Array], Array], name: str) -> tuple[Classifier, flo
         mean = average(gradient)
         seconds += time.perf_counter() - start
         model.parameters -= 0.1 * mean.astype(np.float32)
-        if step % 4 == 3:
+        if step % 10 == 9:
             progress(f"  {name}: step {step + 1} of {N_STEPS}")
     accuracy = model.accuracy(images[n_train:], labels[n_train:])
     return model, accuracy, float(world.allreduce(seconds, MPI.MAX))

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from mpi4py import MPI
 
 from uzipmpi.typing import Bytes, DType, Tensor
@@ -29,6 +30,7 @@ __all__ = [
     "on_device",
     "pieces",
     "plain",
+    "plain_array",
     "plain_tensor",
     "same_memory",
 ]
@@ -38,6 +40,7 @@ INT_MAX = 2**31 - 1
 CU_MEMORY_TYPE, CU_DEVICE = 2, 2
 # The types that mpi4py does not know by name.
 EXTRA = {DType.BFLOAT16, DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2}
+EXTRA_NUMBERS = frozenset(dtype.numpy.num for dtype in EXTRA)
 
 
 class Element(NamedTuple):
@@ -157,6 +160,20 @@ def message(spec: Any) -> Any:
         if tensor is not None and tensor.nbytes > INT_MAX:
             return plain_tensor(tensor)
     return plain(spec)
+
+
+def plain_array(array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+    """Return what mpi4py and memoryview take for an array's numbers, fast.
+
+    That is the array itself, or its bytes if NumPy lends no buffer of the type (bf16, fp8). None
+    for other types, and for arrays that have to be looked at more closely.
+    """
+    dtype = array.dtype
+    if dtype.isbuiltin == 1:
+        return array if dtype.kind in "fiub" and dtype.itemsize <= 8 else None
+    if dtype.num in EXTRA_NUMBERS and array.ndim and array.flags.c_contiguous:
+        return array.view(np.uint8)
+    return None
 
 
 def plain_tensor(tensor: Tensor) -> list[Any]:

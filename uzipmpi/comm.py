@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from uzipmpi import collectives, p2p, selection
 from uzipmpi import handle as handles
-from uzipmpi.buffers import INT_MAX
+from uzipmpi.buffers import INT_MAX, plain_array
 from uzipmpi.config import AGREED, Config
 from uzipmpi.errors import ConfigError, Error
 from uzipmpi.handle import Endpoint, Handle
@@ -22,9 +22,6 @@ from uzipmpi.stats import Stats
 from uzipmpi.transports.transfer import Transfer
 
 __all__ = ["Comm"]
-
-# Data types whose values a memoryview can take for bytes.
-SIMPLE = frozenset(np.dtype(code) for code in "?bBhHiIlLqQefd")
 
 Self = TypeVar("Self", bound="Comm")
 
@@ -146,9 +143,9 @@ class Comm(MPI.Intracomm):
             type(buf) is np.ndarray
             and (nbytes := buf.nbytes) <= self._plain_bytes
             and nbytes != HEAD_BYTES
-            and buf.dtype.isbuiltin == 1
+            and (bytes_ := plain_array(buf)) is not None
         ):
-            super().Send(buf, dest, tag)
+            super().Send(bytes_, dest, tag)
             self._sent.add_plain(nbytes)
         else:
             p2p.send(self._endpoint, buf, dest, tag)
@@ -159,9 +156,9 @@ class Comm(MPI.Intracomm):
             type(buf) is np.ndarray
             and (nbytes := buf.nbytes) <= self._plain_bytes
             and nbytes != HEAD_BYTES
-            and buf.dtype.isbuiltin == 1
+            and (bytes_ := plain_array(buf)) is not None
         ):
-            request = super().Isend(buf, dest, tag)
+            request = super().Isend(bytes_, dest, tag)
             self._isent.add_plain(nbytes)
             return request
         return p2p.isend(self._endpoint, buf, dest, tag)
@@ -174,10 +171,10 @@ class Comm(MPI.Intracomm):
         status: MPI.Status | None = None,
     ) -> None:
         """Receive; see :meth:`mpi4py.MPI.Comm.Recv`."""
-        if self._end is None or type(buf) is not np.ndarray or buf.dtype not in SIMPLE:
+        if self._end is None or type(buf) is not np.ndarray or (bytes_ := plain_array(buf)) is None:
             p2p.recv(self._endpoint, buf, source, tag, status)
             return
-        nbytes = buf.nbytes
+        buf, nbytes = bytes_, buf.nbytes
         if nbytes <= INT_MAX and self._plain_wire:
             super().Recv(buf, source, tag, status)
             self._received.add_plain(nbytes)
@@ -189,7 +186,7 @@ class Comm(MPI.Intracomm):
             else:
                 self._received.add_plain(status.count)
         elif nbytes < HEAD_BYTES and buf.flags.carray:
-            p2p.recv_short(self._end, buf, source, tag, status)
+            self._received.add_plain(p2p.recv_short(self._end, buf, source, tag, status))
         else:
             p2p.recv(self._end, buf, source, tag, status)
 

@@ -113,8 +113,14 @@ def recv(end: Endpoint, buf: Any, source: int, tag: int, status: MPI.Status | No
 
 def recv_short(
     end: Endpoint, buf: npt.NDArray[Any], source: int, tag: int, status: MPI.Status | None
-) -> None:
-    """Receive into an array that is smaller than a head: what :func:`recv` does, faster."""
+) -> int:
+    """Receive into an array that is smaller than a head: what :func:`recv` does, faster.
+
+    Returns
+    -------
+    int
+        Bytes received.
+    """
     status = MPI.Status() if status is None else status
     scratch = bytearray(HEAD_BYTES)
     end.mpi.Recv(scratch, source, tag, status)
@@ -123,8 +129,8 @@ def recv_short(
         landing = Landing(end, Tensor.of(buf), posted=np.frombuffer(scratch, np.uint8))
         finish(end, landing, status, "Recv", time.perf_counter())
     elif nbytes:
-        memoryview(buf.data).cast("B")[:nbytes] = scratch[:nbytes]
-    end.handle.stats["Recv"].add_plain(nbytes)
+        buf.data.cast("B")[:nbytes] = memoryview(scratch)[:nbytes]
+    return nbytes
 
 
 def arrived(end: Endpoint, buf: npt.NDArray[Any], status: MPI.Status) -> None:
