@@ -72,7 +72,7 @@ class Facts(NamedTuple):
     @property
     def tiny(self) -> bool:
         """Whether steps cost more than bytes."""
-        return self.nbytes is not None and self.nbytes < GATHER_BYTES
+        return self.nbytes is not None and self.nbytes * self.size <= GATHER_BYTES
 
 
 class Choice(NamedTuple):
@@ -92,8 +92,9 @@ class Row(NamedTuple):
 
 # From here on the two steps of scatter and allgather beat log2(P) steps of whole tensors.
 SCATTER_BYTES = 512 * 1024
-# Up to here one step in which all ranks send all to all beats the two of two_shot.
-GATHER_BYTES = 16 * 1024
+# Up to here, for all ranks together, one step in which all send all beats the two of two_shot
+# (docs/performance.md).
+GATHER_BYTES = 256 * 1024
 
 TABLE = (
     Row("allreduce", "gathered", lambda facts: facts.small and facts.tiny),
