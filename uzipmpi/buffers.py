@@ -40,7 +40,8 @@ INT_MAX = 2**31 - 1
 CU_MEMORY_TYPE, CU_DEVICE = 2, 2
 # The types that mpi4py does not know by name.
 EXTRA = {DType.BFLOAT16, DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2}
-EXTRA_NUMBERS = frozenset(dtype.numpy.num for dtype in EXTRA)
+# By NumPy's number of the type: an integer of its size, which mpi4py knows without being told.
+INTEGERS = {dtype.numpy.num: np.dtype(f"u{dtype.itemsize}") for dtype in EXTRA}
 
 
 class Element(NamedTuple):
@@ -137,9 +138,8 @@ def plain(spec: Any) -> Any:
     if not is_list and type(spec) is np.ndarray:
         if spec.dtype.isbuiltin == 1:
             return spec
-        if spec.dtype.num in EXTRA_NUMBERS:
-            # Not a datatype of ours: MPICH's collectives take twice as long for derived ones.
-            return spec.view(f"u{spec.itemsize}")
+        if (integer := INTEGERS.get(spec.dtype.num)) is not None:
+            return spec.view(integer)
     items = list(spec) if is_list and len(spec) else [spec]
     buffer = items[0]
     kind = _kind(buffer)
@@ -169,15 +169,14 @@ def message(spec: Any) -> Any:
 def plain_array(array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
     """Return what mpi4py and memoryview take for an array's numbers, fast.
 
-    That is the array itself, or its bytes if NumPy lends no buffer of the type (bf16, fp8). None
+    That is the array itself, or integers if NumPy lends no buffer of the type (bf16, fp8). None
     for other types, and for arrays that have to be looked at more closely.
     """
     dtype = array.dtype
     if dtype.isbuiltin == 1:
         return array if dtype.kind in "fiub" and dtype.itemsize <= 8 else None
-    if dtype.num in EXTRA_NUMBERS and array.ndim and array.flags.c_contiguous:
-        return array.view(np.uint8)
-    return None
+    integer = INTEGERS.get(dtype.num)
+    return None if integer is None else array.view(integer)
 
 
 def plain_tensor(tensor: Tensor) -> list[Any]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from mpi4py import MPI
 
 from uzipmpi import collectives, p2p, selection
@@ -192,8 +193,8 @@ class Comm(MPI.Intracomm):
 
     def Irecv(self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> MPI.Request:
         """Begin to receive; see :meth:`mpi4py.MPI.Comm.Irecv`."""
-        if self._plain_wire and self._is_small(buf):
-            return super().Irecv(buf, source, tag)
+        if self._plain_wire and (small := self._small(buf)) is not None:
+            return super().Irecv(small, source, tag)
         return p2p.irecv(self._endpoint, buf, source, tag)
 
     def Sendrecv(
@@ -229,8 +230,8 @@ class Comm(MPI.Intracomm):
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Broadcast; see :meth:`mpi4py.MPI.Comm.Bcast`."""
-        if self._is_small(buf):
-            super().Bcast(buf, root)
+        if (small := self._small(buf)) is not None:
+            super().Bcast(small, root)
             self.stats["Bcast"].add_plain(buf.nbytes if root == self.rank else 0)
         else:
             collectives.bcast(self._endpoint, buf, root)
@@ -253,8 +254,9 @@ class Comm(MPI.Intracomm):
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Gather on all ranks; see :meth:`mpi4py.MPI.Comm.Allgather`."""
-        if self._is_small(recvbuf) and self._is_small(sendbuf):
-            super().Allgather(sendbuf, recvbuf)
+        send, recv = self._small(sendbuf), self._small(recvbuf)
+        if send is not None and recv is not None:
+            super().Allgather(send, recv)
             self.stats["Allgather"].add_plain(sendbuf.nbytes)
         else:
             collectives.allgather(self._endpoint, sendbuf, recvbuf, vector=False)
@@ -265,8 +267,9 @@ class Comm(MPI.Intracomm):
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         """Exchange with all ranks; see :meth:`mpi4py.MPI.Comm.Alltoall`."""
-        if self._is_small(recvbuf) and self._is_small(sendbuf):
-            super().Alltoall(sendbuf, recvbuf)
+        send, recv = self._small(sendbuf), self._small(recvbuf)
+        if send is not None and recv is not None:
+            super().Alltoall(send, recv)
             self.stats["Alltoall"].add_plain(sendbuf.nbytes)
         else:
             collectives.alltoall(self._endpoint, sendbuf, recvbuf, vector=False)
@@ -417,8 +420,14 @@ class Comm(MPI.Intracomm):
             child._attach(handles.agree(comm, config), config)
         return child
 
-    def _is_small(self, buf: Any) -> bool:
-        """Whether a collective on an array, or a message, is MPI's without a closer look."""
+    def _small(self, buf: Any) -> npt.NDArray[Any] | None:
+        """Return what goes to MPI for a small array; None for what needs a closer look."""
+        if type(buf) is np.ndarray and buf.nbytes <= self._plain_bytes:
+            return plain_array(buf)
+        return None
+
+    def _adds_small(self, buf: Any) -> bool:
+        """Whether an array is small and of a type that MPI can reduce."""
         return (
             type(buf) is np.ndarray and buf.nbytes <= self._plain_bytes and buf.dtype.isbuiltin == 1
         )
@@ -426,8 +435,8 @@ class Comm(MPI.Intracomm):
     def _reduces_plainly(self, sendbuf: Any, recvbuf: Any, op: Any) -> bool:
         """Whether MPI reduces, and nothing has to be looked at more closely."""
         return (
-            self._is_small(recvbuf)
-            and self._is_small(sendbuf)
+            self._adds_small(recvbuf)
+            and self._adds_small(sendbuf)
             and type(op) is MPI.Op
             and sendbuf is not recvbuf
             and sendbuf.base is recvbuf.base is None  # two views might be the same memory
