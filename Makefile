@@ -40,7 +40,7 @@ demo: $(VENV)/built $(VENV)/demo ## real tensors between four ranks
 	    $(VENV)/bin/python examples/demo.py
 
 test: $(VENV)/built ## the whole test suite
-	$(VENV)/bin/python -m pytest tests $(ARGS)
+	$(VENV)/bin/python -m pytest $(ARGS)
 
 bench: $(VENV)/built $(VENV)/bench ## codec throughput beside zipnn, zstd, blosc2 and memcpy
 	$(VENV)/bin/python benchmarks/codec_throughput.py $(ARGS)
