@@ -68,6 +68,8 @@ down() {
   local name
   for name in $(ip netns list | awk '{print $1}' | grep -xE "$lab[0-9]+"); do
     ip netns pids "$name" | xargs -r kill -9 2>/dev/null || true
+    # The kernel takes a removed namespace apart later: its link must not outlive this command.
+    ip link del "$lab-v${name#"$lab"}" 2>/dev/null || true
     ip netns del "$name"
     rm -rf "/etc/netns/$name"
   done

@@ -78,6 +78,15 @@ def test_failure_is_told_and_leaves_nothing(netlab):
     assert hosts_left() == []
 
 
+def test_the_same_hosts_come_and_go(netlab):
+    """A link that outlived its removed host would be in the way of the next one of its name."""
+    for _ in range(10):
+        ended = netlab("once", 2, "1gbit", "true")
+        assert ended.returncode == 0, ended.stderr
+        links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True)
+        assert f" {LAB}-" not in links.stdout
+
+
 def test_refuses_a_second_lab_of_the_same_name(netlab):
     assert netlab("up", 1, "1gbit").returncode == 0
     again = netlab("up", 1, "1gbit")
