@@ -1,0 +1,65 @@
+"""What all parts of the communicator stand on: its MPI handle, and what is kept with it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from uzipmpi import selection
+from uzipmpi.buffers import INT_MAX, plain_array
+from uzipmpi.config import Config
+from uzipmpi.errors import Error
+from uzipmpi.handle import Endpoint, Handle
+from uzipmpi.stats import Stats
+
+__all__ = ["CommBase"]
+
+
+class CommBase(MPI.Intracomm):
+    """An MPI communicator with an :class:`~uzipmpi.handle.Endpoint`."""
+
+    _end: Endpoint | None = None
+    # Arrays of at most so many bytes go straight to mpi4py.
+    _plain_bytes = -1
+    _plain_wire = False
+
+    @property
+    def config(self) -> Config:
+        """The options in force."""
+        return self._endpoint.config
+
+    @property
+    def stats(self) -> Stats:
+        """What was sent and received through this MPI handle on this rank."""
+        return self._endpoint.handle.stats
+
+    @property
+    def _endpoint(self) -> Endpoint:
+        if self._end is not None:
+            return self._end
+        if self == MPI.COMM_NULL:
+            raise MPI.Exception(MPI.ERR_COMM)
+        raise Error(
+            "expected a communicator made by uzipmpi.Comm(comm), "
+            "found one that mpi4py made of the class: wrap it"
+        )
+
+    def _attach(self, handle: Handle, config: Config) -> None:
+        """Use a handle with these options."""
+        self._end = Endpoint(MPI.Intracomm(self), handle, config)
+        compressing = selection.compressing(self._end)
+        self._plain_bytes = min(config.min_bytes - 1, INT_MAX) if compressing else INT_MAX
+        self._plain_wire = not handle.framed
+        stats = handle.stats
+        self._sent, self._isent, self._received = stats["Send"], stats["Isend"], stats["Recv"]
+        logging.getLogger("uzipmpi").setLevel(config.log.upper())
+
+    def _small(self, buf: Any) -> npt.NDArray[Any] | None:
+        """Return what goes to MPI for a small array; None for what needs a closer look."""
+        if type(buf) is np.ndarray and buf.nbytes <= self._plain_bytes:
+            return plain_array(buf)
+        return None
