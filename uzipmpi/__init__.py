@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from uzipmpi.algorithms.operators import AVG, Op
     from uzipmpi.comm import Comm
     from uzipmpi.frames import compress, compress_bound, decompress, frame_info
+    from uzipmpi.persistent import Prequest
     from uzipmpi.progress import Request
     from uzipmpi.stats import Stats
 
@@ -34,6 +35,7 @@ __all__ = [
     "FormatError",
     "MismatchError",
     "Op",
+    "Prequest",
     "Request",
     "Stats",
     "__version__",
@@ -50,6 +52,7 @@ _HOMES = {
     "AVG": "uzipmpi.algorithms.operators",
     "Comm": "uzipmpi.comm",
     "Op": "uzipmpi.algorithms.operators",
+    "Prequest": "uzipmpi.persistent",
     "Request": "uzipmpi.progress",
     "Stats": "uzipmpi.stats",
     "compress": "uzipmpi.frames",

@@ -20,7 +20,7 @@ from mpi4py import MPI
 from uzipmpi.algorithms.stream import Stream
 from uzipmpi.transports.transfer import Transfer
 
-__all__ = ["Operation", "Request", "Stages"]
+__all__ = ["Operation", "Request", "Stages", "release"]
 
 # How long the thread sleeps when nothing moved: MPI cannot wake it. It begins with the shortest
 # pause each time that something moves and doubles it up to the longest.
@@ -298,6 +298,18 @@ class Engine:
         if not self._arrivals and not self._closing:
             self._work.wait()
         self._asleep = False
+
+
+def release(request: MPI.Request) -> None:
+    """Let a request that nobody waits for run to its end; its buffers live that long."""
+    if isinstance(request, Request):
+        request.Free()
+        return
+
+    def stages() -> Stages:
+        yield Transfer(request)
+
+    Operation().begin(stages()).Free()
 
 
 def _close_engine(comm: MPI.Comm, keyval: int, engine: Engine) -> None:

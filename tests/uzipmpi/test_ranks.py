@@ -19,6 +19,11 @@ def test_requests(mpirun: Callable[..., str], n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
+def test_persistent(mpirun: Callable[..., str], n: int) -> None:
+    mpirun(n, "ranks_persistent.py", timeout=120)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
 def test_comm(mpirun: Callable[..., str], n: int) -> None:
     mpirun(n, "ranks_comm.py", timeout=120)
 

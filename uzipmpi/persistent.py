@@ -1,0 +1,130 @@
+"""Persistent requests: each round that is started is a request of its own.
+
+MPI's generalised requests cannot be restarted. So the object carries the MPI handle of the round
+that is under way, and the null handle between rounds: MPI's own ``Waitall`` and the like take it,
+and pass over it where it is inactive.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from mpi4py import MPI
+
+from uzipmpi import progress
+
+__all__ = ["Prequest"]
+
+HANDLE_BYTES = MPI._sizeof(MPI.Request)
+
+
+class Prequest(MPI.Prequest):
+    """A persistent request for an operation that may be compressed.
+
+    All of mpi4py's functions that complete requests take it. To start it, use its own ``Start``,
+    or ``uzipmpi.Prequest.Startall``, which also takes mpi4py's requests: mpi4py's ``Startall``
+    raises ``MPI.ERR_REQUEST``.
+
+    Parameters
+    ----------
+    start
+        Begins one round and returns its request; None makes a null request.
+    """
+
+    _start: Callable[[], MPI.Request] | None = None
+    _round: MPI.Request | None = None
+
+    def __new__(cls, start: Callable[[], MPI.Request] | None = None) -> Prequest:
+        return super().__new__(cls)
+
+    def __init__(self, start: Callable[[], MPI.Request] | None = None) -> None:
+        self._start = start
+
+    def __bool__(self) -> bool:
+        return self._start is not None
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Prequest) or not isinstance(other, MPI.Request):
+            return self is other or (isinstance(other, Prequest) and not (self or other))
+        return super().__eq__(other) if other else not self
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    @property
+    def round(self) -> MPI.Request | None:
+        """The request of the round that is under way; None if the request is inactive."""
+        if super().__eq__(MPI.REQUEST_NULL):
+            self._round = None  # completed here, or by MPI
+        return self._round
+
+    def Start(self) -> None:
+        """Begin a round.
+
+        Raises
+        ------
+        mpi4py.MPI.Exception
+            ``MPI.ERR_REQUEST`` if one is under way, or the request was freed.
+        """
+        if self._start is None or self.round is not None:
+            raise MPI.Exception(MPI.ERR_REQUEST)
+        self._round = self._start()
+        self._follow(self._round)
+
+    @classmethod
+    def Startall(cls, requests: Sequence[MPI.Prequest]) -> None:
+        """Begin a round of each request, ours and others."""
+        for request in requests:
+            request.Start()
+
+    def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
+        """Block until the round has ended; return at once if none is under way."""
+        if (under_way := self.round) is None:
+            return super().Wait(status)
+        try:
+            return under_way.Wait(status)
+        finally:
+            self._follow(under_way)
+
+    def Test(self, status: MPI.Status | None = None) -> bool:
+        """Return whether no round is under way any more, and move all operations on."""
+        if (under_way := self.round) is None:
+            return super().Test(status)
+        try:
+            return under_way.Test(status)
+        finally:
+            self._follow(under_way)
+
+    def wait(self, status: MPI.Status | None = None) -> Any:
+        """Block as ``Wait`` does; there is no object to return."""
+        self.Wait(status)
+
+    def test(self, status: MPI.Status | None = None) -> tuple[bool, Any]:
+        """Test as ``Test`` does; there is no object to return."""
+        return self.Test(status), None
+
+    def Free(self) -> None:
+        """Make the request a null request; a round that is under way goes on to its end.
+
+        Raises
+        ------
+        mpi4py.MPI.Exception
+            ``MPI.ERR_REQUEST`` if it is one already.
+        """
+        if self._start is None:
+            raise MPI.Exception(MPI.ERR_REQUEST)
+        if (under_way := self.round) is not None:
+            progress.release(under_way)
+        self._start = self._round = None
+        self._follow(MPI.REQUEST_NULL)
+
+    def free(self) -> None:
+        """Free the request unless it is null."""
+        if self:
+            self.Free()
+
+    def _follow(self, request: MPI.Request) -> None:
+        """Take over the MPI handle of a request. MPI frees it once, as neither object does."""
+        ctypes.memmove(MPI._addressof(self), MPI._addressof(request), HANDLE_BYTES)
