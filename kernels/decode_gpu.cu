@@ -169,8 +169,9 @@ class TileDecoder {
       }
     }
     sync_lanes();
+    MemorySink<kDType> sink{values, destination_.aligned, lane_};
     return decode_dense_tile<kDType, kMenu>(code_, offset_of_rank_, spreads_, head, room_, begin,
-                                            begin + size, values, destination_.aligned, lane_);
+                                            begin + size, sink, lane_);
   }
 
   UZIP_DEVICE bool decode_raw(const uint8_t* head, uint64_t place, int size,

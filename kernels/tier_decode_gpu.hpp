@@ -257,26 +257,38 @@ UZIP_DEVICE void ranks_to_symbols(const Table& offset_of_rank, uint32_t first, u
   room.load_quads(lane, quads);
 }
 
-// Replaces the symbols of values that were already written, for symbols of two bytes.
+// Where the values of a tile go, a row of the lane's 8 values at a time: to memory.
 template <DType kDType>
-UZIP_DEVICE void patch_symbols(uint32_t escaped, Places places, const uint8_t* raw, uint8_t* values,
-                               int lane) {
-  using V = Value<kDType>;
-  auto* words = reinterpret_cast<typename V::Word*>(values);
-  while (escaped != 0) {
-    const int i = lowest_bit(escaped);
-    escaped &= escaped - 1;
-    const int index = i < 16 ? places.first[0]++ : places.first[1]++;
-    const int symbol = (raw[2 * index] | raw[2 * index + 1] << 8) & (V::kFormat.symbols() - 1);
-    auto& word = words[value_index(lane, i)];
-    word = V::join(symbol, V::rest(word));
+struct MemorySink {
+  uint8_t* values;  // of the tile
+  bool aligned;
+  int lane;
+
+  UZIP_DEVICE void put(int row, const Run<kDType>& run) {
+    run.store(values + value_index(lane, 8 * row) * float_format(kDType).itemsize, aligned);
+  }
+};
+
+// Replaces the symbols of a row's values that have no rank, for symbols of two bytes. `raw`: those
+// of the tile; `index`: of the next of them.
+template <DType kDType>
+UZIP_DEVICE void patch_symbols(uint32_t escaped, const uint8_t* raw, int* index, Run<kDType>& run) {
+  static_assert(kDType == DType::kFloat64);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if ((escaped >> i & 1) == 0) continue;
+    const uint32_t symbol = raw[2 * *index] | static_cast<uint32_t>(raw[2 * *index + 1]) << 8;
+    uint32_t& high = run.words[2 * i + 1];
+    high = (high & 0x800FFFFFu) | (symbol & 0x7FF) << 20;
+    ++*index;
   }
 }
 
-template <DType kDType>
-UZIP_DEVICE void store_half(const HalfPlanes<kDType>& planes, const uint32_t symbols[kHalfQuads],
-                            uint32_t base, uint8_t* values, bool aligned, int half, int lane) {
-  constexpr int kItemsize = float_format(kDType).itemsize;
+// Hands over half a tile. `escaped`: its values whose raw symbols are still to be taken.
+template <DType kDType, typename Sink>
+UZIP_DEVICE void put_half(const HalfPlanes<kDType>& planes, const uint32_t symbols[kHalfQuads],
+                          uint32_t base, uint32_t escaped, bool any_raw, const uint8_t* raw,
+                          int index, int half, Sink& sink) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     Run<kDType> run;
@@ -284,17 +296,20 @@ UZIP_DEVICE void store_half(const HalfPlanes<kDType>& planes, const uint32_t sym
     for (int q = 0; q < 2; ++q) {
       planes.quad(2 * r + q).join(symbols[2 * r + q], base, run.words + q * Quad<kDType>::kWords);
     }
-    run.store(values + value_index(lane, 16 * half + 8 * r) * kItemsize, aligned);
+    if constexpr (float_format(kDType).symbol_bytes() == 2) {
+      if (any_raw) patch_symbols<kDType>(escaped >> 8 * r, raw, &index, run);
+    }
+    sink.put(2 * half + r, run);
   }
 }
 
-// Decodes a coded tile of the dense layout, whose tail is bytes `begin` .. `end` of the room.
-// False: malformed.
-template <DType kDType, int kMenu>
+// Decodes a coded tile of the dense layout, whose tail is bytes `begin` .. `end` of the room, to a
+// sink. False: malformed, and nothing went there.
+template <DType kDType, int kMenu, typename Sink>
 UZIP_DEVICE bool decode_dense_tile(const TileCode& code, const Table& offset_of_rank,
                                    const uint32_t* spreads, const uint8_t* head,
-                                   WarpRoom<kDType>& room, int begin, int end, uint8_t* values,
-                                   bool aligned, int lane) {
+                                   WarpRoom<kDType>& room, int begin, int end, Sink& sink,
+                                   int lane) {
   constexpr FloatFormat kFormat = float_format(kDType);
   constexpr bool kEarly =
       kFormat.byte_planes <= 1;  // few enough to be held while the digits are decoded
@@ -317,10 +332,8 @@ UZIP_DEVICE bool decode_dense_tile(const TileCode& code, const Table& offset_of_
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if constexpr (!kEarly) planes[half].load(code, head, half, lane);
-    store_half(planes[half], quads + kHalfQuads * half, code.base, values, aligned, half, lane);
-  }
-  if constexpr (kFormat.symbol_bytes() == 2) {
-    patch_symbols<kDType>(escaped, places, raw, values, lane);
+    put_half(planes[half], quads + kHalfQuads * half, code.base, escaped >> 16 * half,
+             places.n != 0, raw, places.first[half], half, sink);
   }
   return true;
 }
