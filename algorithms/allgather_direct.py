@@ -12,16 +12,16 @@ from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.local import keep
 from uzipmpi.algorithms.peers import others
 from uzipmpi.algorithms.registry import register
-from uzipmpi.algorithms.stream import drive, incoming, outgoing
+from uzipmpi.algorithms.stream import Stream, Together, incoming, outgoing
 from uzipmpi.typing import Tensor
 
 __all__ = ["direct"]
 
 
 @register("allgather", name="direct")
-def direct(context: Context, send: Tensor, recvs: Sequence[Tensor]) -> None:
+def direct(context: Context, send: Tensor, recvs: Sequence[Tensor]) -> Stream:
     """Gather the ``send`` of rank r to ``recvs[r]`` everywhere; sizes may differ by rank."""
     peers = others(context)
     keep(send, recvs[context.rank])
     streams = [incoming(context, recvs[peer], peer, context.tag) for peer in reversed(peers)]
-    drive([*streams, outgoing(context, send, peers, context.tag)])
+    return Together([*streams, outgoing(context, send, peers, context.tag)])

@@ -13,18 +13,19 @@ from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.local import keep
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.ring import GATHER, Lane, gather_wave, lanes
-from uzipmpi.algorithms.stream import Stream, drive
+from uzipmpi.algorithms.stream import Stream, Together
 from uzipmpi.typing import Tensor
 
 __all__ = ["ring"]
 
 
 @register("allgather", name="ring")
-def ring(context: Context, send: Tensor, recvs: Sequence[Tensor]) -> None:
+def ring(context: Context, send: Tensor, recvs: Sequence[Tensor]) -> Stream:
     """Gather the ``send`` of rank r to ``recvs[r]`` everywhere; sizes may differ by rank."""
     keep(send, recvs[context.rank])
-    if context.size > 1:
-        drive([lap(lane, recvs) for lane in lanes(context, recvs)])
+    if context.size == 1:
+        return Together([])
+    return Together([lap(lane, recvs) for lane in lanes(context, recvs)])
 
 
 def lap(lane: Lane, recvs: Sequence[Tensor]) -> Stream:

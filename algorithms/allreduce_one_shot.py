@@ -16,14 +16,14 @@ from uzipmpi.algorithms.cuts import chunks
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.peers import others
 from uzipmpi.algorithms.registry import register
-from uzipmpi.algorithms.stream import Stream, drive
+from uzipmpi.algorithms.stream import Stream
 from uzipmpi.typing import Tensor
 
 __all__ = ["one_shot"]
 
 
 @register("allreduce", name="one_shot")
-def one_shot(context: Context, send: Tensor, recv: Tensor, op: Operator) -> None:
+def one_shot(context: Context, send: Tensor, recv: Tensor, op: Operator) -> Stream:
     """Reduce ``send`` over all ranks to ``recv``, which may be the same memory."""
     pieces = chunks(send, context.chunk_bytes)
     results = chunks(recv, context.chunk_bytes)
@@ -44,4 +44,4 @@ def one_shot(context: Context, send: Tensor, recv: Tensor, op: Operator) -> None
         contributions.close()
         yield from outbox.flush()
 
-    drive([Stream(steps(), *contributions.inboxes.values(), outbox)])
+    return Stream(steps(), *contributions.inboxes.values(), outbox)

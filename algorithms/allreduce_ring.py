@@ -15,21 +15,21 @@ from uzipmpi.algorithms.cuts import even_counts, shards
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.ring import GATHER, REDUCE, Lane, gather_wave, lanes, reduce_wave
-from uzipmpi.algorithms.stream import Stream, drive
+from uzipmpi.algorithms.stream import Stream, Together
 from uzipmpi.typing import Tensor
 
 __all__ = ["ring"]
 
 
 @register("allreduce", name="ring", rank_order=False)
-def ring(context: Context, send: Tensor, recv: Tensor, op: Operator) -> None:
+def ring(context: Context, send: Tensor, recv: Tensor, op: Operator) -> Stream:
     """Reduce ``send`` over all ranks to ``recv``, which may be the same memory."""
     if context.size == 1:
         op.fold([send], recv)
-        return
+        return Together([])
     counts = even_counts(send.count, context.size)
     sends, recvs = shards(send, counts), shards(recv, counts)
-    drive([both_laps(lane, sends, recvs, op) for lane in lanes(context, sends)])
+    return Together([both_laps(lane, sends, recvs, op) for lane in lanes(context, sends)])
 
 
 def both_laps(lane: Lane, sends: list[Tensor], recvs: list[Tensor], op: Operator) -> Stream:

@@ -16,20 +16,20 @@ from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.peers import others
 from uzipmpi.algorithms.reduce_shard import reduce_shard
 from uzipmpi.algorithms.registry import register
-from uzipmpi.algorithms.stream import drive, incoming
+from uzipmpi.algorithms.stream import Stream, Together, incoming
 from uzipmpi.typing import Tensor
 
 __all__ = ["two_shot"]
 
 
 @register("allreduce", name="two_shot")
-def two_shot(context: Context, send: Tensor, recv: Tensor, op: Operator) -> None:
+def two_shot(context: Context, send: Tensor, recv: Tensor, op: Operator) -> Stream:
     """Reduce ``send`` over all ranks to ``recv``, which may be the same memory."""
     counts = even_counts(send.count, context.size)
     results = shards(recv, counts)
     peers = others(context)
     own = results[context.rank]
-    drive(
+    return Together(
         # A peer's result overwrites our contribution to it only after the peer has received that.
         [incoming(context, results[peer], peer, context.tag + 1) for peer in peers]
         + reduce_shard(context, shards(send, counts), own, op, dests=peers)

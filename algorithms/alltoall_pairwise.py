@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.local import keep
 from uzipmpi.algorithms.registry import register
-from uzipmpi.algorithms.stream import Stream, drive, incoming, outgoing
+from uzipmpi.algorithms.stream import Stream, Together, incoming, outgoing
 from uzipmpi.typing import Tensor
 
 __all__ = ["pairwise"]
@@ -21,10 +21,10 @@ STREAMS_PER_ROUND = 2
 
 
 @register("alltoall", name="pairwise")
-def pairwise(context: Context, sends: Sequence[Tensor], recvs: Sequence[Tensor]) -> None:
+def pairwise(context: Context, sends: Sequence[Tensor], recvs: Sequence[Tensor]) -> Stream:
     """Send ``sends[r]`` to rank r and receive ``recvs[r]`` from it; no two may share memory."""
     keep(sends[context.rank], recvs[context.rank])
-    drive(rounds(context, sends, recvs), at_once=ROUNDS * STREAMS_PER_ROUND)
+    return Together(rounds(context, sends, recvs), at_once=ROUNDS * STREAMS_PER_ROUND)
 
 
 def rounds(context: Context, sends: Sequence[Tensor], recvs: Sequence[Tensor]) -> Iterator[Stream]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.registry import register
-from uzipmpi.algorithms.stream import drive, outgoing, relay
+from uzipmpi.algorithms.stream import Stream, outgoing, relay
 from uzipmpi.typing import Tensor
 
 __all__ = ["binomial"]
 
 
 @register("bcast", name="binomial")
-def binomial(context: Context, tensor: Tensor, root: int) -> None:
+def binomial(context: Context, tensor: Tensor, root: int) -> Stream:
     """Copy the root's ``tensor`` to that of every rank."""
     place = (context.rank - root) % context.size
     # The root acts as if it had received from a rank beyond the last.
@@ -27,10 +27,9 @@ def binomial(context: Context, tensor: Tensor, root: int) -> None:
         if place + step < context.size
     ]
     if place == 0:
-        drive([outgoing(context, tensor, children, context.tag)])
-    else:
-        parent = (place - lowest + root) % context.size
-        drive([relay(context, tensor, parent, children, context.tag)])
+        return outgoing(context, tensor, children, context.tag)
+    parent = (place - lowest + root) % context.size
+    return relay(context, tensor, parent, children, context.tag)
 
 
 def powers_below(limit: int) -> list[int]:

@@ -11,25 +11,24 @@ from __future__ import annotations
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.cuts import byte_shards
 from uzipmpi.algorithms.registry import register
-from uzipmpi.algorithms.stream import drive, incoming, outgoing, relay
+from uzipmpi.algorithms.stream import Stream, Together, incoming, outgoing, relay
 from uzipmpi.typing import Tensor
 
 __all__ = ["scatter_allgather"]
 
 
 @register("bcast", name="scatter_allgather")
-def scatter_allgather(context: Context, tensor: Tensor, root: int) -> None:
+def scatter_allgather(context: Context, tensor: Tensor, root: int) -> Stream:
     """Copy the root's ``tensor`` to that of every rank."""
     peers = [rank for rank in range(context.size) if rank != root]
     if not peers:
-        return
+        return Together([])
     pieces = dict(zip(peers, byte_shards(tensor, len(peers)), strict=True))
     tag = context.tag
     if context.rank == root:
-        drive([outgoing(context, pieces[peer], [peer], tag) for peer in peers])
-        return
+        return Together([outgoing(context, pieces[peer], [peer], tag) for peer in peers])
     own = pieces.pop(context.rank)
-    drive(
+    return Together(
         [relay(context, own, root, list(pieces), tag)]
         + [incoming(context, piece, peer, tag) for peer, piece in pieces.items()]
     )

@@ -1,4 +1,9 @@
-"""Frames in order between this rank and a peer, a bounded number of them under way."""
+"""Frames in order between this rank and a peer, a bounded number of them under way.
+
+A message is a frame and a trailer, in which the sender says which call it belongs to and how many
+more will follow. So a receiver knows when its peer is in another call, or counts differently, and
+after an error it knows what is still to come. An empty message is the last one: its sender failed.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from uzipmpi.algorithms.call import TRAILER_BYTES, describe, pack_trailer, unpack_trailer
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.scratch import scratch
-from uzipmpi.errors import FormatError
+from uzipmpi.errors import FormatError, MismatchError
+from uzipmpi.kernels.codec import HEADER_BYTES
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import Bytes, Tensor
 
@@ -24,7 +31,7 @@ DEPTH = 2
 # A generator of steps yields the transfer that it waits for, or None to give others a turn.
 Waits = Generator[Transfer | None, None, None]
 
-# Sent in place of a frame by a rank that failed, so that its peers fail too and do not wait.
+# Sent in place of the frames still owed by a rank that failed: its peers fail too and do not wait.
 NOTHING: Bytes = np.empty(0, np.uint8)
 
 
@@ -41,12 +48,12 @@ class Frame(NamedTuple):
 
 
 class Inbox:
-    """Frames from one source: ``DEPTH`` receives are posted until all ``n_frames`` were taken."""
+    """Frames from one source: ``DEPTH`` receives are posted as long as so many are to come."""
 
     def __init__(self, context: Context, source: int, tag: int, n_frames: int) -> None:
         self._context, self._source, self._tag = context, source, tag
-        self._buffer_bytes = context.frame_bytes
-        self._unposted = n_frames
+        self._buffer_bytes = context.message_bytes
+        self._left = n_frames  # messages to come, by what both ends computed or the sender said
         self._posted: deque[tuple[Bytes, Transfer]] = deque()
         self._post()
 
@@ -55,23 +62,16 @@ class Inbox:
         buffer, transfer = self._posted[0]
         yield transfer
         self._posted.popleft()
+        nbytes = self._arrived(buffer, transfer.nbytes)
         self._post()
-        self._context.record.received_bytes += transfer.nbytes
-        if transfer.nbytes == 0:
-            raise FormatError(
-                f"rank {self._context.rank}: expected a frame from rank {self._source}, "
-                "found an empty message: that rank failed"
-            )
-        return Frame(buffer, transfer.nbytes)
+        return Frame(buffer, nbytes)
 
     def decode(self, frame: Frame, tensor: Tensor) -> None:
         """Decode a frame that was taken from here."""
         try:
             self._context.decode(frame.memory, tensor)
-        except FormatError as error:
-            raise FormatError(
-                f"rank {self._context.rank}: frame from rank {self._source}: {error}"
-            ) from error
+        except (FormatError, MismatchError) as error:
+            raise type(error)(f"{self._between}: {error}") from error
 
     def receive(self, tensor: Tensor) -> Waits:
         """Wait for the next frame and decode it."""
@@ -81,19 +81,62 @@ class Inbox:
 
     def drain(self) -> Waits:
         """Receive and drop what is still to come."""
-        while self._posted:
-            buffer, transfer = self._posted.popleft()
+        while self._left:
+            self._post()
+            buffer, transfer = self._posted[0]
+            try:
+                yield transfer
+            except MPI.Exception:
+                self._left -= 1  # larger than any frame; its end is lost
+            else:
+                with suppress(FormatError, MismatchError):
+                    self._arrived(buffer, transfer.nbytes)
+            self._posted.popleft()
+            scratch.give(buffer)
+        while self._posted:  # for frames that the sender does not have
+            buffer, transfer = self._posted[0]
+            transfer.Cancel()
             with suppress(MPI.Exception):
                 yield transfer
+            self._posted.popleft()
             scratch.give(buffer)
-            self._post()
+
+    @property
+    def _between(self) -> str:
+        return f"rank {self._context.rank}: frame from rank {self._source}"
+
+    def _arrived(self, buffer: Bytes, nbytes: int) -> int:
+        """Note how many messages are to come; return the bytes of the frame in this one."""
+        self._context.record.received_bytes += nbytes
+        expected, frame_bytes = self._left - 1, nbytes - TRAILER_BYTES
+        if not nbytes:
+            self._left = 0
+            raise FormatError(
+                f"rank {self._context.rank}: expected a frame from rank {self._source}, "
+                "found an empty message: that rank failed"
+            )
+        self._left = expected
+        trailer = unpack_trailer(buffer, frame_bytes) if frame_bytes >= HEADER_BYTES else None
+        if trailer is None:
+            raise FormatError(f"{self._between}: expected a frame and a trailer, found other bytes")
+        call, self._left = trailer
+        if call != self._context.call:
+            raise MismatchError(
+                f"rank {self._context.rank} called {describe(self._context.call)}, "
+                f"rank {self._source} called {describe(call)}"
+            )
+        if self._left != expected:
+            raise MismatchError(
+                f"{self._between}: expected {expected} more frames after it, found {self._left}: "
+                "the counts of the ranks differ"
+            )
+        return frame_bytes
 
     def _post(self) -> None:
-        while self._unposted and len(self._posted) < DEPTH:
+        while len(self._posted) < min(DEPTH, self._left):
             buffer = scratch.take(self._buffer_bytes)
             transfer = self._context.transport.irecv(buffer, self._source, self._tag)
             self._posted.append((buffer, transfer))
-            self._unposted -= 1
 
 
 class Outbox:
@@ -101,7 +144,7 @@ class Outbox:
 
     def __init__(self, context: Context, dests: Sequence[int], tag: int, n_frames: int) -> None:
         self._context, self._dests, self._tag = context, dests, tag
-        self._buffer_bytes = context.frame_bytes
+        self._buffer_bytes = context.message_bytes
         self._unsent = n_frames
         self._sent: deque[tuple[Bytes, list[Transfer]]] = deque()
 
@@ -122,10 +165,10 @@ class Outbox:
             yield from self._oldest()
 
     def drain(self) -> Waits:
-        """Send an empty message in place of each frame still owed."""
-        while self._unsent:
-            yield from self._room()
-            self._start(NOTHING, 0, 0)
+        """Send an empty message, the last one, if frames are still owed."""
+        if self._unsent:
+            self._unsent = 0
+            self._send(NOTHING, NOTHING)
         yield from self.flush()
 
     def _room(self) -> Waits:
@@ -140,9 +183,13 @@ class Outbox:
 
     def _start(self, buffer: Bytes, nbytes: int, value_bytes: int) -> None:
         self._unsent -= 1
-        message = buffer[:nbytes]
-        isend = self._context.transport.isend
-        self._sent.append((buffer, [isend(message, dest, self._tag) for dest in self._dests]))
+        pack_trailer(buffer, nbytes, self._context.call, self._unsent)
+        nbytes += TRAILER_BYTES
+        self._send(buffer, buffer[:nbytes])
         record = self._context.record
         record.value_bytes += value_bytes * len(self._dests)
         record.wire_bytes += nbytes * len(self._dests)
+
+    def _send(self, buffer: Bytes, message: Bytes) -> None:
+        isend = self._context.transport.isend
+        self._sent.append((buffer, [isend(message, dest, self._tag) for dest in self._dests]))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from uzipmpi.algorithms.call import TRAILER_BYTES
 from uzipmpi.algorithms.cuts import step_bytes
 from uzipmpi.config import Config
+from uzipmpi.errors import FormatError, MismatchError
 from uzipmpi.kernels import codec
 from uzipmpi.kernels.codec import HEADER_BYTES
 from uzipmpi.transports.mpi_host import MpiHost
@@ -65,6 +67,10 @@ class Context:
         Threads of the codec.
     chunk_bytes
         Most bytes of values in a frame; 0: as ``config`` says, less for many ranks.
+    call
+        What must be the same on all ranks, as a word (see ``call.py``); 0 in messages.
+    blocking
+        The caller waits, so an algorithm may use MPI's own blocking collectives.
     """
 
     transport: MpiHost
@@ -73,6 +79,8 @@ class Context:
     record: Record = field(default_factory=Record)
     threads: int = 1
     chunk_bytes: int = 0
+    call: int = 0
+    blocking: bool = False
 
     def __post_init__(self) -> None:
         if not self.chunk_bytes:
@@ -90,9 +98,9 @@ class Context:
         return self.transport.size
 
     @property
-    def frame_bytes(self) -> int:
-        """Size of a buffer that holds the frame of any chunk."""
-        return HEADER_BYTES + self.chunk_bytes
+    def message_bytes(self) -> int:
+        """Size of a buffer that holds the frame of any chunk, and its trailer."""
+        return HEADER_BYTES + self.chunk_bytes + TRAILER_BYTES
 
     def encode(self, tensor: Tensor, out: Bytes) -> int:
         """Write the frame of a tensor to the start of ``out`` and return its size in bytes."""
@@ -113,9 +121,21 @@ class Context:
         Raises
         ------
         FormatError
-            If the frame is damaged or holds another tensor than the one expected.
+            If the frame is damaged.
+        MismatchError
+            If it holds another tensor than the one expected.
         """
-        codec.decode(frame, as_sent(frame, tensor), verify=self.config.verify, threads=self.threads)
+        place = as_sent(frame, tensor)
+        try:
+            codec.decode(frame, place, verify=self.config.verify, threads=self.threads)
+        except FormatError:
+            found = codec.info(frame)
+            if (found.dtype, found.count) == (place.dtype, place.count):
+                raise
+            raise MismatchError(
+                f"expected {place.count} values of {place.dtype.numpy.name}, "
+                f"found {found.count} of {found.dtype.numpy.name}"
+            ) from None
 
 
 def fair_share(chunk_bytes: int, size: int) -> int:

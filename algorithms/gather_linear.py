@@ -11,17 +11,16 @@ from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.local import keep
 from uzipmpi.algorithms.peers import others
 from uzipmpi.algorithms.registry import register
-from uzipmpi.algorithms.stream import drive, incoming, outgoing
+from uzipmpi.algorithms.stream import Stream, Together, incoming, outgoing
 from uzipmpi.typing import Tensor
 
 __all__ = ["linear"]
 
 
 @register("gather", name="linear")
-def linear(context: Context, send: Tensor, recvs: Sequence[Tensor] | None, root: int) -> None:
+def linear(context: Context, send: Tensor, recvs: Sequence[Tensor] | None, root: int) -> Stream:
     """Collect the ``send`` of rank r in the root's ``recvs[r]``; sizes may differ between ranks."""
     if recvs is None:
-        drive([outgoing(context, send, [root], context.tag)])
-        return
+        return outgoing(context, send, [root], context.tag)
     keep(send, recvs[root])
-    drive(incoming(context, recvs[peer], peer, context.tag) for peer in others(context))
+    return Together(incoming(context, recvs[peer], peer, context.tag) for peer in others(context))

@@ -13,7 +13,7 @@ from uzipmpi.algorithms.cuts import shards
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.reduce_shard import reduce_shard
 from uzipmpi.algorithms.registry import register
-from uzipmpi.algorithms.stream import drive
+from uzipmpi.algorithms.stream import Stream, Together
 from uzipmpi.typing import Tensor
 
 __all__ = ["direct"]
@@ -22,9 +22,9 @@ __all__ = ["direct"]
 @register("reduce_scatter", name="direct")
 def direct(
     context: Context, send: Tensor, recv: Tensor, counts: Sequence[int], op: Operator
-) -> None:
+) -> Stream:
     """Reduce ``send`` over all ranks and leave shard r, of ``counts[r]`` values, on rank r.
 
     ``recv`` may be the memory of this rank's shard of ``send``, but of no other part of it.
     """
-    drive(reduce_shard(context, shards(send, counts), recv, op))
+    return Together(reduce_shard(context, shards(send, counts), recv, op))

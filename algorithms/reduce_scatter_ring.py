@@ -14,23 +14,25 @@ from uzipmpi.algorithms.cuts import chunks, shards
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.ring import REDUCE, Lane, lanes, reduce_wave
-from uzipmpi.algorithms.stream import Stream, drive
+from uzipmpi.algorithms.stream import Stream, Together
 from uzipmpi.typing import Tensor
 
 __all__ = ["ring"]
 
 
 @register("reduce_scatter", name="ring", rank_order=False)
-def ring(context: Context, send: Tensor, recv: Tensor, counts: Sequence[int], op: Operator) -> None:
+def ring(
+    context: Context, send: Tensor, recv: Tensor, counts: Sequence[int], op: Operator
+) -> Stream:
     """Reduce ``send`` over all ranks and leave shard r, of ``counts[r]`` values, on rank r.
 
     ``recv`` may be the memory of this rank's shard of ``send``, but of no other part of it.
     """
     if context.size == 1:
         op.fold([send], recv)
-        return
+        return Together([])
     sends = shards(send, counts)
-    drive([lap(lane, sends, recv, op) for lane in lanes(context, sends)])
+    return Together([lap(lane, sends, recv, op) for lane in lanes(context, sends)])
 
 
 def lap(lane: Lane, sends: list[Tensor], recv: Tensor, op: Operator) -> Stream:

@@ -15,22 +15,23 @@ from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.peers import others
 from uzipmpi.algorithms.reduce_shard import reduce_shard
 from uzipmpi.algorithms.registry import register
-from uzipmpi.algorithms.stream import drive, incoming
+from uzipmpi.algorithms.stream import Stream, Together, incoming
 from uzipmpi.typing import Tensor
 
 __all__ = ["two_shot"]
 
 
 @register("reduce", name="two_shot")
-def two_shot(context: Context, send: Tensor, recv: Tensor | None, op: Operator, root: int) -> None:
+def two_shot(
+    context: Context, send: Tensor, recv: Tensor | None, op: Operator, root: int
+) -> Stream:
     """Reduce ``send`` over all ranks to the root's ``recv``, which may be the same memory."""
     counts = even_counts(send.count, context.size)
     sends = shards(send, counts)
     if recv is None:
-        drive(reduce_shard(context, sends, None, op, dests=[root]))
-        return
+        return Together(reduce_shard(context, sends, None, op, dests=[root]))
     results = shards(recv, counts)
-    drive(
+    return Together(
         [incoming(context, results[peer], peer, context.tag + 1) for peer in others(context)]
         + reduce_shard(context, sends, results[root], op)
     )

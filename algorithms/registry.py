@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from uzipmpi.algorithms import call
+from uzipmpi.algorithms.stream import Stream
 from uzipmpi.errors import ConfigError
 
 __all__ = ["Algorithm", "find", "names", "register"]
 
-Run = TypeVar("Run", bound=Callable[..., None])
+Run = TypeVar("Run", bound=Callable[..., Stream])
 
 
 @dataclass(frozen=True)
@@ -22,15 +24,22 @@ class Algorithm:
     operation, name
         As ``allreduce``, ``ring``.
     run
-        The function; its arguments depend on the operation only.
+        The function; its arguments depend on the operation only. It begins, and returns the stream
+        that does the rest.
+    code
+        Its number, which frames carry; the same on all ranks.
     rank_order
         Whether a reduction folds in rank order, and so serves operators that do not commute.
+    in_call_order
+        Whether it uses MPI's own collectives, and so must begin on all ranks in the same order.
     """
 
     operation: str
     name: str
-    run: Callable[..., None]
+    run: Callable[..., Stream]
+    code: int
     rank_order: bool = True
+    in_call_order: bool = False
 
 
 _TABLE: dict[tuple[str, str], Algorithm] = {}
@@ -48,7 +57,8 @@ def register(operation: str, name: str, **properties: Any) -> Callable[[Run], Ru
     def enter(run: Run) -> Run:
         if (operation, name) in _TABLE:
             raise ValueError(f"{operation} has an algorithm named {name!r} already")
-        _TABLE[operation, name] = Algorithm(operation, name, run, **properties)
+        code = call.enroll(operation, name)
+        _TABLE[operation, name] = Algorithm(operation, name, run, code, **properties)
         return run
 
     return enter

@@ -11,17 +11,16 @@ from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.local import keep
 from uzipmpi.algorithms.peers import others
 from uzipmpi.algorithms.registry import register
-from uzipmpi.algorithms.stream import drive, incoming, outgoing
+from uzipmpi.algorithms.stream import Stream, Together, incoming, outgoing
 from uzipmpi.typing import Tensor
 
 __all__ = ["linear"]
 
 
 @register("scatter", name="linear")
-def linear(context: Context, sends: Sequence[Tensor] | None, recv: Tensor, root: int) -> None:
+def linear(context: Context, sends: Sequence[Tensor] | None, recv: Tensor, root: int) -> Stream:
     """Send the root's ``sends[r]`` to the ``recv`` of rank r; sizes may differ between ranks."""
     if sends is None:
-        drive([incoming(context, recv, root, context.tag)])
-        return
+        return incoming(context, recv, root, context.tag)
     keep(sends[root], recv)
-    drive(outgoing(context, sends[peer], [peer], context.tag) for peer in others(context))
+    return Together(outgoing(context, sends[peer], [peer], context.tag) for peer in others(context))

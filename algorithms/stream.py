@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -17,13 +18,25 @@ from uzipmpi.typing import Tensor
 __all__ = [
     "Channel",
     "Stream",
+    "Together",
     "drive",
     "incoming",
+    "left_over",
     "outgoing",
     "receiving",
     "relay",
     "sending",
 ]
+
+
+# How long a stream that failed waits for peers without seeing anything of them: one that takes part
+# in another call than this may never send what is owed.
+PATIENCE = 2.0
+PAUSE = 20e-6
+
+left_over: list[Stream] = []
+"""Streams that could not end, with the buffers that MPI may still write to. Who can moves them on:
+a peer that comes late ends by what they receive."""
 
 
 class Channel(Protocol):
@@ -42,32 +55,32 @@ class Stream:
         A generator that yields the transfer it waits for, or None to give others a turn. If the
         transfer fails, its exception is raised at the yield.
     channels
-        What to drain if a step raises: peers expect a known number of messages, whatever happens.
+        What to drain if a step raises: peers are told, and what they still send is dropped.
 
     Attributes
     ----------
     done
         Whether nothing is left to do, and no transfer is under way.
     error
-        The first exception that a step raised.
+        The first exception that a step raised; it is set before ``done``.
     """
+
+    done: bool
+    error: Exception | None
 
     def __init__(self, steps: Waits, *channels: Channel) -> None:
         self.done = False
-        self.error: Exception | None = None
+        self.error = None
         self._steps = steps
         self._channels = channels
         self._waiting: Transfer | None = None
         self._drains: list[Stream] = []
+        self._deadline = 0.0
 
     def advance(self) -> bool:
         """Take one step if nothing has to be waited for; return whether one was taken."""
         if self._drains:
-            # All side by side: a peer may wait for one of them before it serves another.
-            advanced = advance_all(self._drains)
-            self._drains = [drain for drain in self._drains if not drain.done]
-            self.done = not self._drains
-            return advanced
+            return self._drain()
         return not self.done and self._step()
 
     def pending(self) -> list[Transfer]:
@@ -75,6 +88,17 @@ class Stream:
         if self._drains:
             return [transfer for drain in self._drains for transfer in drain.pending()]
         return [] if self._waiting is None else [self._waiting]
+
+    def fail(self, error: Exception) -> None:
+        """Give up here; peers are told."""
+        if self.error is not None or self.done:
+            return
+        self._steps.close()
+        self._waiting = None
+        self.error = error
+        self._drains = [Stream(channel.drain()) for channel in self._channels]
+        self._deadline = time.monotonic() + PATIENCE
+        self.done = not self._drains
 
     def _step(self) -> bool:
         failure: MPI.Exception | None = None
@@ -89,20 +113,24 @@ class Stream:
             self._waiting = None
             self.done = True
         except Exception as error:
-            self._waiting = None
-            self.error = error
-            self._drains = [Stream(channel.drain()) for channel in self._channels]
-            self.done = not self._drains
+            self.fail(error)
         return True
 
+    def _drain(self) -> bool:
+        # All side by side: a peer may wait for one of them before it serves another.
+        advanced = advance_all(self._drains)
+        if advanced:
+            self._drains = [drain for drain in self._drains if not drain.done]
+            self._deadline = time.monotonic() + PATIENCE
+        elif time.monotonic() > self._deadline:
+            left_over.extend(self._drains)
+            self._drains = []
+        self.done = not self._drains
+        return advanced
 
-def advance_all(streams: Sequence[Stream]) -> bool:
-    """Let every stream take a step if it can; return whether any did."""
-    return sum(stream.advance() for stream in streams) > 0
 
-
-def drive(streams: Iterable[Stream], at_once: int | None = None) -> None:
-    """Run streams to their end, blocking in MPI while none can advance.
+class Together(Stream):
+    """Streams that run side by side, and fail as one.
 
     Parameters
     ----------
@@ -111,34 +139,79 @@ def drive(streams: Iterable[Stream], at_once: int | None = None) -> None:
     at_once
         How many are started before the first must have ended; the iterable may make them as
         they are asked for. All by default.
+    """
+
+    def __init__(self, streams: Iterable[Stream], at_once: int | None = None) -> None:
+        self.error = None
+        self._unstarted = iter(streams)
+        self._running = list(islice(self._unstarted, at_once))
+        self.done = not self._running
+
+    def advance(self) -> bool:
+        """Let every stream take a step if it can; return whether any did."""
+        advanced = ended = False
+        for stream in self._running:
+            if stream.advance():
+                advanced = True
+                ended = ended or stream.done
+                if stream.error is not None and self.error is None:
+                    self.fail(stream.error)
+        if ended or self.error is not None:
+            left = [stream for stream in self._running if not stream.done]
+            left += islice(self._unstarted, len(self._running) - len(left))
+            self._running = left
+            self.done = not left
+        return advanced
+
+    def pending(self) -> list[Transfer]:
+        """Return the transfers of which one must be complete before the next step."""
+        return [transfer for stream in self._running for transfer in stream.pending()]
+
+    def fail(self, error: Exception) -> None:
+        """Give up here; peers are told, also those of streams that were not started."""
+        self.error = error
+        for stream in self._running:
+            stream.fail(error)
+        self._unstarted = failed(self._unstarted, error)
+
+
+def failed(streams: Iterable[Stream], error: Exception) -> Iterator[Stream]:
+    """Let each stream that is started fail at once."""
+    for stream in streams:
+        stream.fail(error)
+        yield stream
+
+
+def advance_all(streams: Sequence[Stream]) -> bool:
+    """Let every stream take a step if it can; return whether any did."""
+    return sum(stream.advance() for stream in streams) > 0
+
+
+def drive(streams: Sequence[Stream]) -> None:
+    """Run streams to their end, blocking in MPI while none can advance.
 
     Raises
     ------
     Exception
         The first error of a stream, after all of them have ended.
     """
-    waiting = iter(streams)
-    running = list(islice(waiting, at_once))
-    failed: Exception | None = None
+    running = [stream for stream in streams if not stream.done]
     try:
         while running:
-            if not advance_all(running):
-                wait_any([transfer for stream in running for transfer in stream.pending()])
-                continue
-            ended = [stream for stream in running if stream.done]
-            if ended:
-                failed = failed or next((s.error for s in ended if s.error), None)
+            if advance_all(running):
                 running = [stream for stream in running if not stream.done]
-                running += islice(waiting, len(ended))
+            elif any(stream.error is not None for stream in running):
+                time.sleep(PAUSE)  # what it waits for may never come: it gives up in the end
+                running = [stream for stream in running if not stream.done]
+            else:
+                wait_any([transfer for stream in running for transfer in stream.pending()])
     except BaseException:
         # MPI still writes to the buffers of what is under way: they must outlive the interruption.
-        _interrupted.extend(running)
+        left_over.extend(running)
         raise
-    if failed is not None:
-        raise failed
-
-
-_interrupted: list[Stream] = []
+    for stream in streams:
+        if stream.error is not None:
+            raise stream.error
 
 
 def outgoing(context: Context, tensor: Tensor, dests: Sequence[int], tag: int) -> Stream:

@@ -17,6 +17,7 @@ from mpi4py import MPI
 from uzipmpi import buffers, derived, selection
 from uzipmpi.algorithms import operators, registry
 from uzipmpi.algorithms.operators import Operator
+from uzipmpi.algorithms.stream import drive
 from uzipmpi.handle import Endpoint
 from uzipmpi.p2p import codec_of
 from uzipmpi.selection import Facts
@@ -78,7 +79,7 @@ class Call:
         if choice.fallback:
             end = end._replace(config=dataclasses.replace(end.config, codec="raw"))
         context = end.context(end.handle.collective_tag())
-        registry.find(facts.operation, choice.algorithm).run(context, *arguments())
+        drive([registry.find(facts.operation, choice.algorithm).run(context, *arguments())])
         if received is not None:
             received.unpack()
         record = context.record

@@ -14,6 +14,7 @@ from mpi4py import MPI
 import uzipmpi.algorithms
 from uzipmpi.algorithms import operators, registry
 from uzipmpi.algorithms.context import TAGS_PER_CALL, Context
+from uzipmpi.algorithms.stream import drive
 from uzipmpi.config import Config
 from uzipmpi.transports.mpi_host import MpiHost
 from uzipmpi.typing import DType, Tensor
@@ -55,7 +56,7 @@ class Calls:
 
 
 def run(operation: str, name: str, *arguments: Any) -> None:
-    registry.find(operation, name).run(*arguments)
+    drive([registry.find(operation, name).run(*arguments)])
 
 
 def normal(rank: int, count: int, dtype: DType) -> Array:

@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 from uzipmpi.algorithms import operators, registry
 from uzipmpi.algorithms.context import Context
-from uzipmpi.errors import FormatError
+from uzipmpi.errors import FormatError, MismatchError
 from uzipmpi.transports.mpi_host import MpiHost
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import Bytes, DType, Tensor
@@ -135,7 +135,7 @@ class Trial:
 def outcome(trial: Trial, context: Context, op: operators.Operator = operators.SUM) -> str:
     try:
         return "right" if trial.run(context, op) else "wrong"
-    except (FormatError, MPI.Exception, ZeroDivisionError) as error:
+    except (FormatError, MismatchError, MPI.Exception, ZeroDivisionError) as error:
         return type(error).__name__
 
 
