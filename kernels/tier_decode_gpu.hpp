@@ -257,18 +257,6 @@ UZIP_DEVICE void ranks_to_symbols(const Table& offset_of_rank, uint32_t first, u
   room.load_quads(lane, quads);
 }
 
-// Where the values of a tile go, a row of the lane's 8 values at a time: to memory.
-template <DType kDType>
-struct MemorySink {
-  uint8_t* values;  // of the tile
-  bool aligned;
-  int lane;
-
-  UZIP_DEVICE void put(int row, const Run<kDType>& run) {
-    run.store(values + value_index(lane, 8 * row) * float_format(kDType).itemsize, aligned);
-  }
-};
-
 // Replaces the symbols of a row's values that have no rank, for symbols of two bytes. `raw`: those
 // of the tile; `index`: of the next of them.
 template <DType kDType>
@@ -284,7 +272,8 @@ UZIP_DEVICE void patch_symbols(uint32_t escaped, const uint8_t* raw, int* index,
   }
 }
 
-// Hands over half a tile. `escaped`: its values whose raw symbols are still to be taken.
+// Hands over half a tile, a row of the lane's 8 values at a time. `escaped`: its values whose raw
+// symbols are still to be taken.
 template <DType kDType, typename Sink>
 UZIP_DEVICE void put_half(const HalfPlanes<kDType>& planes, const uint32_t symbols[kHalfQuads],
                           uint32_t base, uint32_t escaped, bool any_raw, const uint8_t* raw,
