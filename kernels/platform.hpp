@@ -10,7 +10,8 @@
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define UZIP_HD __host__ __device__ __forceinline__
 #else
-#define UZIP_HD inline
+// What a SIMD path calls must become part of that path's functions, to be compiled for its target.
+#define UZIP_HD __attribute__((always_inline)) inline
 #endif
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -39,6 +40,37 @@
 #else
 #define UZIP_GPU_SOURCE 0
 #endif
+
+namespace uzip {
+
+// Each is rounded by itself, to nearest: GPU compilers would fuse a product with a sum, which
+// changes the bits. (Processors' files are compiled without contraction.)
+#if defined(__CUDA_ARCH__)
+UZIP_HD float add(float a, float b) { return __fadd_rn(a, b); }
+UZIP_HD double add(double a, double b) { return __dadd_rn(a, b); }
+UZIP_HD float multiply(float a, float b) { return __fmul_rn(a, b); }
+UZIP_HD double multiply(double a, double b) { return __dmul_rn(a, b); }
+UZIP_HD float divide(float a, float b) { return __fdiv_rn(a, b); }
+UZIP_HD double divide(double a, double b) { return __ddiv_rn(a, b); }
+#else
+#if defined(__HIPCC__)
+#pragma clang fp contract(off)
+#endif
+template <typename T>
+UZIP_HD T add(T a, T b) {
+  return a + b;
+}
+template <typename T>
+UZIP_HD T multiply(T a, T b) {
+  return a * b;
+}
+template <typename T>
+UZIP_HD T divide(T a, T b) {
+  return a / b;
+}
+#endif
+
+}  // namespace uzip
 
 #if UZIP_GPU_SOURCE
 #include <cstddef>

@@ -7,16 +7,12 @@
 #include <algorithm>
 #include <cfenv>
 #include <cstdint>
-#include <cstring>
 #include <stdexcept>
-#include <type_traits>
 
+#include "arithmetic.hpp"
 #include "platform.hpp"
 #include "reduce.hpp"
 #include "simd.hpp"
-
-// What a SIMD path calls must become part of that path's functions, to be compiled for its target.
-#define UZIP_INLINE [[gnu::always_inline]] inline
 
 namespace uzip {
 namespace {
@@ -29,167 +25,29 @@ struct Unaligned {
   typedef T type [[gnu::aligned(1), gnu::may_alias]];
 };
 
-template <typename To, typename From>
-UZIP_INLINE To bit_cast(From from) {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  std::memcpy(&to, &from, sizeof to);
-  return to;
-}
-
-// Both sides are always computed: a branch would keep the loop from being vectorised.
-UZIP_INLINE uint32_t select(bool condition, uint32_t yes, uint32_t no) {
-  const uint32_t mask = -static_cast<uint32_t>(condition);
-  return (yes & mask) | (no & ~mask);
-}
-
-// float32 bits without the sign; below 2^31, so signed comparisons (all that AVX2 has) are right.
-UZIP_INLINE int32_t magnitude(float x) {
-  return static_cast<int32_t>(bit_cast<uint32_t>(x) & 0x7FFFFFFF);
-}
-
-constexpr int32_t kInfinity32 = 0x7F800000;
-
-struct BFloat16 {
-  using Stored = uint16_t;
-  using Accumulator = float;
-
-  UZIP_INLINE static float widen(Stored bits) {
-    return bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-  }
-
-  UZIP_INLINE static Stored narrow(float x) {
-    const auto bits = bit_cast<uint32_t>(x);
-    const uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-    return static_cast<Stored>(select(magnitude(x) > kInfinity32, 0x7FC0, rounded));
-  }
-};
-
-// A float below 32 bits with subnormals. kSpecial is the first magnitude past the finite ones
-// (infinity; for e4m3fn NaN), kNan the quiet NaN.
-template <typename S, int kExponentBits, int kMantissaBits, uint32_t kSpecial, uint32_t kNan>
-struct SmallFloat {
-  using Stored = S;
-  using Accumulator = float;
-
-  static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
-  static constexpr int kShift = 23 - kMantissaBits;
-  static constexpr int kSignShift = 32 - 8 * static_cast<int>(sizeof(S));
-  static constexpr uint32_t kRebias = static_cast<uint32_t>(127 - kBias) << 23;
-  static constexpr uint32_t kSign = 1u << (8 * sizeof(S) - 1);
-  // Exponent field of 2^(1 - kBias - kMantissaBits), the smallest subnormal.
-  static constexpr uint32_t kSmallest = 128 - kBias - kMantissaBits;
-
-  UZIP_INLINE static float widen(S bits) {
-    const uint32_t sign = static_cast<uint32_t>(bits & kSign) << kSignShift;
-    const auto value = static_cast<int32_t>(bits & (kSign - 1));
-    const uint32_t shifted = static_cast<uint32_t>(value) << kShift;
-    const float subnormal = static_cast<float>(value) * bit_cast<float>(kSmallest << 23);
-    uint32_t wide = shifted + kRebias;
-    wide = select(value < (1 << kMantissaBits), bit_cast<uint32_t>(subnormal), wide);
-    wide =
-        select(value >= static_cast<int32_t>(kSpecial), kInfinity32 | (shifted & 0x7FFFFF), wide);
-    return bit_cast<float>(sign | wide);
-  }
-
-  UZIP_INLINE static S narrow(float x) {
-    const int32_t wide = magnitude(x);
-    const auto bits = static_cast<uint32_t>(wide);
-    const uint32_t sign = bit_cast<uint32_t>(x) >> kSignShift & kSign;
-    const uint32_t half = (1u << (kShift - 1)) - 1 + (bits >> kShift & 1);
-    const uint32_t normal = (bits - kRebias + half) >> kShift;
-    // The unit in the last place of this sum is the smallest subnormal: the addition rounds.
-    const uint32_t ruler = (kSmallest + 23) << 23;
-    const float sum = bit_cast<float>(bits) + bit_cast<float>(ruler);
-    const uint32_t subnormal = bit_cast<uint32_t>(sum) - ruler;
-    const bool is_subnormal = wide < static_cast<int32_t>(kRebias + (1u << 23));
-    uint32_t value = select(is_subnormal, subnormal, normal);
-    value = std::min(value, kSpecial) | sign;
-    return static_cast<S>(select(wide > kInfinity32, kNan, value));
-  }
-};
-
-using Float16 = SmallFloat<uint16_t, 5, 10, 0x7C00, 0x7E00>;
-using Float8E4M3FN = SmallFloat<uint8_t, 4, 3, 0x7F, 0x7F>;
-using Float8E5M2 = SmallFloat<uint8_t, 5, 2, 0x7C, 0x7E>;
-
-template <typename T, typename Bits, Bits kNan>
-struct NativeFloat {
-  using Stored = T;
-  using Accumulator = T;
-
-  UZIP_INLINE static T widen(T x) { return x; }
-
-  // Which of two NaNs an addition returns depends on the order the compiler gives its operands.
-  UZIP_INLINE static T narrow(T x) { return x == x ? x : bit_cast<T>(kNan); }
-};
-
-using Float32 = NativeFloat<float, uint32_t, 0x7FC00000>;
-using Float64 = NativeFloat<double, uint64_t, 0x7FF8000000000000>;
-
-struct Sum {
-  template <typename T>
-  UZIP_INLINE static T apply(T a, T b) {
-    return a + b;
-  }
-};
-
-struct Prod {
-  template <typename T>
-  UZIP_INLINE static T apply(T a, T b) {
-    return a * b;
-  }
-};
-
-template <typename T>
-using BitsOf = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
-
-// Equal values differ in bits only as zeros do, so `or` finds -0 and `and` finds +0.
-struct Min {
-  template <typename T>
-  UZIP_INLINE static T apply(T a, T b) {
-    const T either = bit_cast<T>(bit_cast<BitsOf<T>>(a) | bit_cast<BitsOf<T>>(b));
-    const T less = a < b ? a : b;  // b if one of them is NaN
-    const T ordered = a == b ? either : less;
-    return a == a ? ordered : a;
-  }
-};
-
-struct Max {
-  template <typename T>
-  UZIP_INLINE static T apply(T a, T b) {
-    const T both = bit_cast<T>(bit_cast<BitsOf<T>>(a) & bit_cast<BitsOf<T>>(b));
-    const T greater = a > b ? a : b;  // b if one of them is NaN
-    const T ordered = a == b ? both : greater;
-    return a == a ? ordered : a;
-  }
-};
-
 // The loops over values. Their arguments never overlap, which the compiler must know to vectorise.
 template <typename Format>
 struct Loops {
   using Accumulator = typename Format::Accumulator;
   using Stored = typename Unaligned<typename Format::Stored>::type;
 
-  UZIP_INLINE static void widen(const Stored* __restrict in, Accumulator* __restrict out,
-                                size_t n) {
+  UZIP_HD static void widen(const Stored* __restrict in, Accumulator* __restrict out, size_t n) {
     for (size_t j = 0; j < n; ++j) out[j] = Format::widen(in[j]);
   }
 
   template <typename Op>
-  UZIP_INLINE static void combine(const Stored* __restrict in, Accumulator* __restrict accumulator,
-                                  size_t n) {
+  UZIP_HD static void combine(const Stored* __restrict in, Accumulator* __restrict accumulator,
+                              size_t n) {
     for (size_t j = 0; j < n; ++j) {
       accumulator[j] = Op::apply(accumulator[j], Format::widen(in[j]));
     }
   }
 
-  UZIP_INLINE static void divide(Accumulator* accumulator, Accumulator divisor, size_t n) {
-    for (size_t j = 0; j < n; ++j) accumulator[j] /= divisor;
+  UZIP_HD static void divide(Accumulator* accumulator, Accumulator divisor, size_t n) {
+    for (size_t j = 0; j < n; ++j) accumulator[j] = uzip::divide(accumulator[j], divisor);
   }
 
-  UZIP_INLINE static void narrow(const Accumulator* __restrict in, Stored* __restrict out,
-                                 size_t n) {
+  UZIP_HD static void narrow(const Accumulator* __restrict in, Stored* __restrict out, size_t n) {
     for (size_t j = 0; j < n; ++j) out[j] = Format::narrow(in[j]);
   }
 };
@@ -204,7 +62,7 @@ struct Fold {
   int divisor;
 
   template <typename Format, typename Op>
-  UZIP_INLINE void block(size_t start, size_t n) const {
+  UZIP_HD void block(size_t start, size_t n) const {
     using Loop = Loops<Format>;
     using Accumulator = typename Loop::Accumulator;
     using Stored = typename Loop::Stored;
@@ -221,14 +79,14 @@ struct Fold {
   }
 
   template <typename Format, typename Op>
-  UZIP_INLINE void blocks() const {
+  UZIP_HD void blocks() const {
     for (size_t start = 0; start < count; start += kBlock) {
       block<Format, Op>(start, std::min(kBlock, count - start));
     }
   }
 
   template <typename Format>
-  UZIP_INLINE void run_as() const {
+  UZIP_HD void run_as() const {
     switch (op) {
       case ReduceOp::kSum:
         return blocks<Format, Sum>();
@@ -241,7 +99,7 @@ struct Fold {
     }
   }
 
-  UZIP_INLINE void run() const {
+  UZIP_HD void run() const {
     switch (dtype) {
       case DType::kBytes:
         return;
@@ -269,7 +127,7 @@ struct Conversion {
   bool widens;
 
   template <typename Format>
-  UZIP_INLINE void run_as() const {
+  UZIP_HD void run_as() const {
     using Loop = Loops<Format>;
     using Stored = typename Loop::Stored;
     if (widens) {
@@ -279,7 +137,7 @@ struct Conversion {
     }
   }
 
-  UZIP_INLINE void run() const {
+  UZIP_HD void run() const {
     switch (dtype) {
       case DType::kBFloat16:
         return run_as<BFloat16>();
