@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from uzipmpi.algorithms.operators import AVG, Op
-    from uzipmpi.comm import Comm
+    from uzipmpi.comm import Cartcomm, Comm, Distgraphcomm, Graphcomm
     from uzipmpi.frames import compress, compress_bound, decompress, frame_info
     from uzipmpi.persistent import Prequest
     from uzipmpi.progress import Request
@@ -30,11 +30,14 @@ __all__ = [
     "FLOAT8_E5M2",
     "Comm",
     "Config",
+    "Cartcomm",
     "ConfigError",
     "Error",
     "FormatError",
+    "Distgraphcomm",
     "MismatchError",
     "Op",
+    "Graphcomm",
     "Prequest",
     "Request",
     "Stats",
@@ -58,7 +61,10 @@ _HOMES = {
     "compress": "uzipmpi.frames",
     "compress_bound": "uzipmpi.frames",
     "decompress": "uzipmpi.frames",
+    "Cartcomm": "uzipmpi.comm",
     "frame_info": "uzipmpi.frames",
+    "Distgraphcomm": "uzipmpi.comm",
+    "Graphcomm": "uzipmpi.comm",
 }
 _DATATYPES = ("BFLOAT16", "FLOAT8_E4M3FN", "FLOAT8_E5M2")
 

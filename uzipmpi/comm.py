@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from mpi4py import MPI
 
-from uzipmpi import handle as handles
 from uzipmpi import selection
 from uzipmpi.comm_collectives import Collectives
+from uzipmpi.comm_life import Life
 from uzipmpi.comm_messages import Messages
-from uzipmpi.config import AGREED, Config
 from uzipmpi.errors import ConfigError
-from uzipmpi.handle import Handle
-from uzipmpi.progress import Operation, Stages
-from uzipmpi.transports.transfer import Transfer
 
-__all__ = ["Comm"]
+__all__ = ["Cartcomm", "Comm", "Distgraphcomm", "Graphcomm"]
 
 Self = TypeVar("Self", bound="Comm")
 
 
-class Comm(Messages, Collectives):
+class Comm(Life, Messages, Collectives):
     """A communicator that compresses floating-point tensors on the wire.
 
     It shares the MPI handle of the communicator that it wraps; what is not described here is
@@ -58,25 +54,6 @@ class Comm(Messages, Collectives):
     >>> bool((total == comm.size).all())
     True
     """
-
-    def __new__(cls: type[Self], comm: MPI.Comm | None = None, **options: Any) -> Self:
-        return super().__new__(cls, comm)
-
-    def __init__(self, comm: MPI.Comm | None = None, **options: Any) -> None:
-        if self == MPI.COMM_NULL:
-            return
-        handle = handles.of(self)
-        if handle is None:
-            try:
-                config: Config | ConfigError = selection.check(Config.resolve(**options))
-            except ConfigError as error:
-                config = error  # raised on all ranks, which otherwise would wait for this one
-            handle = handles.agree(self, config)
-            self._attach(handle, handle.config)
-        else:
-            config = selection.check(handle.config.replace(**options))
-            _check_agreed(handle, config)
-            self._attach(handle, config)
 
     @contextmanager
     def options(self: Self, **options: Any) -> Iterator[Self]:
@@ -117,104 +94,72 @@ class Comm(Messages, Collectives):
         finally:
             self._attach(before.handle, before.config)
 
-    # Communicators made from this one
+    # Topologies
 
-    def Dup(self: Self, info: MPI.Info | None = None) -> Self:
-        """Duplicate; class and options go along."""
-        end = self._endpoint
-        new = super().Dup(info)
-        new._adopt(end.handle.heir(end.handle.private.Dup(), end.config))
-        return new
+    def Create_cart(
+        self,
+        dims: Sequence[int],
+        periods: Sequence[bool] | None = None,
+        reorder: bool = False,
+    ) -> Cartcomm:
+        """Make a Cartesian communicator; options go along."""
+        return self._child(super().Create_cart(dims, periods, reorder), Cartcomm)
 
-    def Clone(self: Self) -> Self:
-        """Duplicate; class and options go along."""
-        return self.Dup()
+    def Create_graph(
+        self, index: Sequence[int], edges: Sequence[int], reorder: bool = False
+    ) -> Graphcomm:
+        """Make a graph communicator; options go along."""
+        return self._child(super().Create_graph(index, edges, reorder), Graphcomm)
 
-    def Dup_with_info(self: Self, info: MPI.Info) -> Self:
-        """Duplicate with hints; class and options go along."""
-        return self.Dup(info)
+    def Create_dist_graph_adjacent(
+        self,
+        sources: Sequence[int],
+        destinations: Sequence[int],
+        sourceweights: Sequence[int] | None = None,
+        destweights: Sequence[int] | None = None,
+        info: MPI.Info = MPI.INFO_NULL,
+        reorder: bool = False,
+    ) -> Distgraphcomm:
+        """Make a distributed graph communicator from neighbours; options go along."""
+        comm = super().Create_dist_graph_adjacent(
+            sources, destinations, sourceweights, destweights, info, reorder
+        )
+        return self._child(comm, Distgraphcomm)
 
-    def Idup(self: Self, info: MPI.Info | None = None) -> tuple[Self, MPI.Request]:
-        """Begin to duplicate; class and options go along."""
-        end = self._endpoint
-        new, request = super().Idup(info)
-        private, duplicated = end.handle.private.Idup()
-        operation = Operation()
-
-        def stages() -> Stages:
-            yield Transfer(request)
-            yield Transfer(duplicated)
-            new._adopt(end.handle.heir(private, end.config))
-
-        return new, operation.begin(stages())
-
-    def Idup_with_info(self: Self, info: MPI.Info) -> tuple[Self, MPI.Request]:
-        """Begin to duplicate with hints; class and options go along."""
-        return self.Idup(info)
-
-    def Split(self: Self, color: int = 0, key: int = 0) -> Self:
-        """Split; class and options go along."""
-        return self._child(super().Split(color, key))
-
-    def Split_type(
-        self: Self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL
-    ) -> Self:
-        """Split by type; class and options go along."""
-        return self._child(super().Split_type(split_type, key, info))
-
-    def Create(self: Self, group: MPI.Group) -> Self:
-        """Make the communicator of a group; class and options go along."""
-        return self._child(super().Create(group))
-
-    def Create_group(self: Self, group: MPI.Group, tag: int = 0) -> Self:
-        """Make the communicator of a group, by its members; class and options go along."""
-        return self._child(super().Create_group(group, tag))
-
-    def Free(self) -> None:
-        """Free the communicator; nothing happens to ``COMM_WORLD`` and ``COMM_SELF``."""
-        if self in (MPI.COMM_WORLD, MPI.COMM_SELF):
-            return
-        super().Free()
-        self._detach()
-
-    def free(self) -> None:
-        """Free the communicator unless it is null or predefined."""
-        if self != MPI.COMM_NULL:
-            self.Free()
-
-    def Disconnect(self) -> None:
-        """Disconnect; nothing happens to ``COMM_WORLD`` and ``COMM_SELF``."""
-        if self in (MPI.COMM_WORLD, MPI.COMM_SELF):
-            return
-        super().Disconnect()
-        self._detach()
-
-    # Private
-
-    def _adopt(self, handle: Handle) -> None:
-        """Keep a new handle with the communicator, and use it."""
-        handles.keep(self, handle)
-        self._attach(handle, handle.config)
-
-    def _detach(self) -> None:
-        self._end = None
-        self._plain_bytes = -1
-
-    def _child(self: Self, comm: MPI.Comm) -> Self:
-        """Wrap a communicator that was made from this one."""
-        child = type(self).__new__(type(self), comm)
-        if comm != MPI.COMM_NULL:
-            config = self._endpoint.config
-            child._attach(handles.agree(comm, config), config)
-        return child
+    def Create_dist_graph(
+        self,
+        sources: Sequence[int],
+        degrees: Sequence[int],
+        destinations: Sequence[int],
+        weights: Sequence[int] | None = None,
+        info: MPI.Info = MPI.INFO_NULL,
+        reorder: bool = False,
+    ) -> Distgraphcomm:
+        """Make a distributed graph communicator from edges; options go along."""
+        comm = super().Create_dist_graph(sources, degrees, destinations, weights, info, reorder)
+        return self._child(comm, Distgraphcomm)
 
 
-def _check_agreed(handle: Handle, config: Config) -> None:
-    """Complain if a second wrapper of a handle wants what ranks did not agree on."""
-    for name in AGREED:
-        agreed, wanted = getattr(handle.config, name), getattr(config, name)
-        if agreed != wanted:
-            raise ConfigError(
-                f"{name}: expected {agreed!r}, as the communicator was wrapped before, "
-                f"found {wanted!r}"
-            )
+class Cartcomm(Comm, MPI.Cartcomm):
+    """A :class:`Comm` with a Cartesian topology."""
+
+    _mpi_class = MPI.Cartcomm
+    _subset_class = Comm
+
+    def Sub(self, remain_dims: Sequence[bool]) -> Cartcomm:
+        """Make the communicators of a lower dimension; class and options go along."""
+        return self._child(super().Sub(remain_dims), type(self))
+
+
+class Graphcomm(Comm, MPI.Graphcomm):
+    """A :class:`Comm` with a graph topology."""
+
+    _mpi_class = MPI.Graphcomm
+    _subset_class = Comm
+
+
+class Distgraphcomm(Comm, MPI.Distgraphcomm):
+    """A :class:`Comm` with a distributed graph topology."""
+
+    _mpi_class = MPI.Distgraphcomm
+    _subset_class = Comm

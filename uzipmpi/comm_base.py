@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ __all__ = ["CommBase"]
 class CommBase(MPI.Intracomm):
     """An MPI communicator with an :class:`~uzipmpi.handle.Endpoint`."""
 
+    # The class of mpi4py's that has the methods of this kind of communicator.
+    _mpi_class: ClassVar[type[MPI.Intracomm]] = MPI.Intracomm
     _end: Endpoint | None = None
     # Arrays of at most so many bytes go straight to mpi4py.
     _plain_bytes = -1
@@ -50,13 +52,18 @@ class CommBase(MPI.Intracomm):
 
     def _attach(self, handle: Handle, config: Config) -> None:
         """Use a handle with these options."""
-        self._end = Endpoint(MPI.Intracomm(self), handle, config)
+        self._end = Endpoint(self._mpi_class(self), handle, config)
         compressing = selection.compressing(self._end)
         self._plain_bytes = min(config.min_bytes - 1, INT_MAX) if compressing else INT_MAX
         self._plain_wire = not handle.framed
         stats = handle.stats
         self._sent, self._isent, self._received = stats["Send"], stats["Isend"], stats["Recv"]
         logging.getLogger("uzipmpi").setLevel(config.log.upper())
+
+    def _detach(self) -> None:
+        """Forget the handle: it is no longer the communicator's."""
+        self._end = None
+        self._plain_bytes = -1
 
     def _small(self, buf: Any) -> npt.NDArray[Any] | None:
         """Return what goes to MPI for a small array; None for what needs a closer look."""

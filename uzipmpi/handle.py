@@ -6,6 +6,7 @@ import functools
 import itertools
 import logging
 import os
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -41,6 +42,8 @@ class Handle:
     def __init__(
         self, private: MPI.Intracomm, config: Config, nodes: Sequence[int], threads: bool
     ) -> None:
+        # Freed when nobody holds the state: operations under way still need it after a Free.
+        weakref.finalize(self, _free, private).atexit = False
         self.private = private
         self.transport = MpiHost(private)
         self.config = config
@@ -75,11 +78,6 @@ class Handle:
     def heir(self, private: MPI.Intracomm, config: Config) -> Handle:
         """Return the state of a duplicate whose ranks are the same; no communication."""
         return Handle(private, config, self.nodes, self.threads)
-
-    def free(self) -> None:
-        """Free the private duplicate; called by MPI when the communicator is freed."""
-        if self.private != MPI.COMM_NULL:
-            self.private.Free()
 
 
 class Endpoint(NamedTuple):
@@ -190,6 +188,11 @@ def _tag_ub() -> int:
     return value
 
 
+def _free(private: MPI.Intracomm) -> None:
+    if private != MPI.COMM_NULL and not MPI.Is_finalized():
+        private.Free()
+
+
 @functools.cache
 def _keyval() -> int:
-    return MPI.Comm.Create_keyval(delete_fn=lambda comm, keyval, handle: handle.free())
+    return MPI.Comm.Create_keyval()

@@ -50,16 +50,19 @@ def wrap(mpi: ModuleType) -> None:
     """
     from uzipmpi.comm import Comm  # not above: that imports mpi4py.MPI
 
-    predefined = (mpi.COMM_WORLD, mpi.COMM_SELF)
     # Null, and then given their handles: mpi4py's constructor asks MPI, which may not run yet.
-    wrappers = [Comm.__new__(Comm) for _ in predefined]
-    for wrapper, comm in zip(wrappers, predefined, strict=True):
+    wrappers = {name: Comm.__new__(Comm) for name in ("COMM_WORLD", "COMM_SELF")}
+    for name, wrapper in wrappers.items():
+        comm = getattr(mpi, name)
         ctypes.memmove(mpi._addressof(wrapper), mpi._addressof(comm), mpi._sizeof(comm))
-    mpi.COMM_WORLD, mpi.COMM_SELF = wrappers  # type: ignore[attr-defined]
+        wrapper._constant = name
+        setattr(mpi, name, wrapper)
+        # Where pickle finds mpi4py's own constant: it pickles a plain wrapper of that by name.
+        globals()[name] = comm
 
     def agree() -> None:
-        for comm in wrappers:
-            Comm.__init__(comm)
+        for wrapper in wrappers.values():
+            Comm.__init__(wrapper)
 
     if mpi.Is_initialized():
         agree()

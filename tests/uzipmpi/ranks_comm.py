@@ -26,10 +26,6 @@ def test_the_same_handle() -> None:
     assert uzipmpi.Comm(comm, codec="raw").config.codec == "raw"
     with pytest.raises(uzipmpi.ConfigError, match="min_bytes: expected 1000"):
         uzipmpi.Comm(world, min_bytes=2000)
-    comm.Free()
-    comm.free()
-    comm.Disconnect()
-    comm.Barrier()
     assert world.allreduce(1) == size
 
 
@@ -137,6 +133,12 @@ def test_freeing_frees_the_private_duplicate() -> None:
     private = comm._endpoint.handle.private
     assert handles.of(comm) is not None
     comm.Free()
+    assert private == MPI.COMM_NULL
+    comm = uzipmpi.Comm(world.Dup())
+    private = comm._endpoint.handle.private
+    MPI.Comm.Free(comm)
+    assert comm == MPI.COMM_NULL
+    del comm
     assert private == MPI.COMM_NULL
     for _ in range(3000):  # there are fewer communicators than this
         uzipmpi.Comm(MPI.COMM_SELF.Dup()).Free()
