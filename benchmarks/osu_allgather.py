@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from harness import Array, Case, Side, main, same_bits, time_collective
+from case import Array, Side, same_bits
+from collective import Collective
+from harness import main
 
 
-class Allgather(Case):
+class Allgather(Collective):
     """Allgather; the size is that of one rank's message."""
 
     title = "Allgather Latency Test"
-    column = "Avg Latency(us)"
     operation = "Allgather"
     algorithm_option = "allgather"
 
@@ -18,10 +19,8 @@ class Allgather(Case):
         send = self.tensor(self.rank)
         return send, np.empty(send.size * self.n, send.dtype)
 
-    def run(self, side: Side, n_iterations: int) -> float:
-        return time_collective(
-            side.comm, n_iterations, lambda: side.comm.Allgather(side.send, side.recv)
-        )
+    def call(self, side: Side) -> None:
+        side.comm.Allgather(side.send, side.recv)
 
     def is_right(self, side: Side) -> bool:
         parts = np.split(side.recv, self.n)

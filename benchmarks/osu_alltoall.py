@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from harness import Array, Case, Side, main, same_bits, time_collective
+from case import Array, Side, same_bits
+from collective import Collective
+from harness import main
 
 
-class Alltoall(Case):
+class Alltoall(Collective):
     """Alltoall; the size is that of the message from one rank to one other."""
 
     title = "All-to-All Personalized Exchange Latency Test"
-    column = "Avg Latency(us)"
     operation = "Alltoall"
     algorithm_option = "alltoall"
 
@@ -18,10 +19,8 @@ class Alltoall(Case):
         send = self.tensor(self.rank, self.count * self.n)
         return send, np.empty_like(send)
 
-    def run(self, side: Side, n_iterations: int) -> float:
-        return time_collective(
-            side.comm, n_iterations, lambda: side.comm.Alltoall(side.send, side.recv)
-        )
+    def call(self, side: Side) -> None:
+        side.comm.Alltoall(side.send, side.recv)
 
     def is_right(self, side: Side) -> bool:
         for rank, part in enumerate(np.split(side.recv, self.n)):

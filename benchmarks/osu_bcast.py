@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from harness import Array, Case, Side, main, same_bits, time_collective
+from case import Array, Side, same_bits
+from collective import Collective
+from harness import main
 
 
-class Bcast(Case):
+class Bcast(Collective):
     """Bcast from rank 0; the size is that of the message."""
 
     title = "Broadcast Latency Test"
-    column = "Avg Latency(us)"
     operation = "Bcast"
     algorithm_option = "bcast"
 
@@ -17,8 +18,8 @@ class Bcast(Case):
         message = self.tensor(self.rank)
         return message, message
 
-    def run(self, side: Side, n_iterations: int) -> float:
-        return time_collective(side.comm, n_iterations, lambda: side.comm.Bcast(side.recv, 0))
+    def call(self, side: Side) -> None:
+        side.comm.Bcast(side.recv, 0)
 
     def clear(self, side: Side) -> None:
         if self.rank != 0:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
-from harness import Array, Case, Side, main, same_bits
+from case import Array, Case, Side, same_bits
+from harness import main
 from mpi4py import MPI
 
 
@@ -11,7 +14,7 @@ class Latency(Case):
     """Half of a round trip between two ranks."""
 
     title = "Latency Test"
-    column = "Avg Latency(us)"
+    full_columns: ClassVar[tuple[str, ...]] = ("Avg Latency(us)", "Iterations")
     operation = "Send"
     algorithm_option = "p2p"
     max_bytes = 1 << 22

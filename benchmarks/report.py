@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,8 @@ import uzipmpi
 from uzipmpi.typing import DType
 
 if TYPE_CHECKING:
-    from harness import Case, Measured
+    from case import Case
+    from harness import Measured
 
 DTYPES = {
     "bf16": DType.BFLOAT16,
@@ -59,8 +59,7 @@ def make_parser(case_type: type[Case]) -> argparse.ArgumentParser:
     add("-f", "--full", action="store_true", help="minimum, maximum and iterations too")
     add("-c", "--validation", action=argparse.BooleanOptionalAction, default=True,
         help="check every byte received (default)")  # fmt: skip
-    if case_type.is_bandwidth:
-        add("-W", "--window-size", type=int, default=64, help="messages in flight")
+    case_type.add_options(parser)
     add("--seconds", type=float, default=1.0, help="time for each size (default %(default)s)")
     add("--dtype", choices=DTYPES, default="bf16")
     add("--data", choices=datasets.DATASETS, default="normal", help="what the tensors hold")
@@ -100,6 +99,8 @@ class Table:
             "arguments": {name: v for name, v in vars(options).items() if name != "json"},
         }
         self.say(f"\n# OSU MPI {case_type.title} v7.4")
+        for line in case_type.remarks(options):
+            self.say(line)
         chosen = {
             name: getattr(options, name) or "auto"
             for name in ("data", "codec", "algo", "compress", "baseline")
@@ -112,17 +113,18 @@ class Table:
     def columns(self) -> list[tuple[str, int]]:
         """Return the title and width of each column after the size."""
         case_type, options = self.case_type, self.options
-        unit = "MB/s" if case_type.is_bandwidth else "us"
-        baseline = {"mpi": "Native", "raw": "Raw"}[options.baseline]
-        titles = [(case_type.column, FIELD_WIDTH)]
-        if options.full and case_type.n_ranks is None:
-            titles += [("Min Latency(us)", FIELD_WIDTH), ("Max Latency(us)", FIELD_WIDTH)]
-        if options.full:
-            titles += [("Iterations", ITERATIONS_WIDTH)]
+        titles = [*(case_type.full_columns if options.full else case_type.columns)]
         if options.validation:
-            titles += [("Validation", FIELD_WIDTH)]
-        ours = ("Ratio", f"{baseline}({unit})", "Speedup")
-        return titles + [(title, FIELD_WIDTH) for title in ours]
+            titles += ["Validation"]
+        titles += ["Ratio", *self.baseline_columns(), "Speedup"]
+        widths = {"Iterations": ITERATIONS_WIDTH}
+        return [(title, widths.get(title, FIELD_WIDTH)) for title in titles]
+
+    def baseline_columns(self) -> dict[str, str]:
+        """Return the columns of the baseline, and the figure that each one shows."""
+        name = {"mpi": "Native", "raw": "Raw"}[self.options.baseline]
+        compared = self.case_type.compared
+        return {f"{name}({unit})": figure for unit, figure in compared.items()}
 
     def add(self, size: int, measured: Measured) -> None:
         """Print the row of one size, and rewrite the JSON file with it."""
@@ -143,18 +145,16 @@ class Table:
 
     def values(self, size: int, measured: Measured) -> dict[str, Any]:
         """Return the values of a row by column title, with what only JSON shows."""
-        ours, plain = statistics.mean(measured.ours), statistics.mean(measured.plain)
-        titles = [title for title, _ in self.columns()]
+        unit, figure = next(iter(self.case_type.compared.items()))
+        ours, plain = measured.ours[figure], measured.plain[figure]
         return {
             "Size": size,
-            self.case_type.column: ours,
-            "Min Latency(us)": min(measured.ours),
-            "Max Latency(us)": max(measured.ours),
+            **measured.ours,
             "Iterations": measured.iterations,
             "Validation": {True: "Pass", False: "Fail", None: "-"}[measured.valid],
             "Ratio": measured.ratio,
-            titles[-2]: plain,
-            "Speedup": ours / plain if self.case_type.is_bandwidth else plain / ours,
+            **{title: measured.plain[name] for title, name in self.baseline_columns().items()},
+            "Speedup": ours / plain if unit == "MB/s" else plain / ours,
             "Quartiles(s)": measured.quartiles,
             "Algorithms": measured.algorithms,
         }
