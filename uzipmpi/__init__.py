@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from uzipmpi.algorithms.operators import AVG, Op
     from uzipmpi.comm import Cartcomm, Comm, Distgraphcomm, Graphcomm
     from uzipmpi.frames import compress, compress_bound, decompress, frame_info
+    from uzipmpi.message import Message
     from uzipmpi.persistent import Prequest
     from uzipmpi.progress import Request
+    from uzipmpi.requests import testall, testany, testsome, waitall, waitany, waitsome
     from uzipmpi.stats import Stats
 
     BFLOAT16: MPI.Datatype
@@ -28,16 +30,17 @@ __all__ = [
     "BFLOAT16",
     "FLOAT8_E4M3FN",
     "FLOAT8_E5M2",
+    "Cartcomm",
     "Comm",
     "Config",
-    "Cartcomm",
     "ConfigError",
+    "Distgraphcomm",
     "Error",
     "FormatError",
-    "Distgraphcomm",
+    "Graphcomm",
+    "Message",
     "MismatchError",
     "Op",
-    "Graphcomm",
     "Prequest",
     "Request",
     "Stats",
@@ -47,13 +50,23 @@ __all__ = [
     "decompress",
     "frame_info",
     "rc",
+    "testall",
+    "testany",
+    "testsome",
+    "waitall",
+    "waitany",
+    "waitsome",
 ]
 
 # Imported at first use: importing mpi4py's MPI initialises MPI, which the codec alone does not
 # need.
 _HOMES = {
     "AVG": "uzipmpi.algorithms.operators",
+    "Cartcomm": "uzipmpi.comm",
     "Comm": "uzipmpi.comm",
+    "Distgraphcomm": "uzipmpi.comm",
+    "Graphcomm": "uzipmpi.comm",
+    "Message": "uzipmpi.message",
     "Op": "uzipmpi.algorithms.operators",
     "Prequest": "uzipmpi.persistent",
     "Request": "uzipmpi.progress",
@@ -61,10 +74,13 @@ _HOMES = {
     "compress": "uzipmpi.frames",
     "compress_bound": "uzipmpi.frames",
     "decompress": "uzipmpi.frames",
-    "Cartcomm": "uzipmpi.comm",
     "frame_info": "uzipmpi.frames",
-    "Distgraphcomm": "uzipmpi.comm",
-    "Graphcomm": "uzipmpi.comm",
+    "testall": "uzipmpi.requests",
+    "testany": "uzipmpi.requests",
+    "testsome": "uzipmpi.requests",
+    "waitall": "uzipmpi.requests",
+    "waitany": "uzipmpi.requests",
+    "waitsome": "uzipmpi.requests",
 }
 _DATATYPES = ("BFLOAT16", "FLOAT8_E4M3FN", "FLOAT8_E5M2")
 

@@ -14,6 +14,7 @@ from uzipmpi.buffers import INT_MAX, plain_array
 from uzipmpi.config import Config
 from uzipmpi.errors import Error
 from uzipmpi.handle import Endpoint, Handle
+from uzipmpi.matching import Matching
 from uzipmpi.stats import Stats
 
 __all__ = ["CommBase"]
@@ -28,6 +29,7 @@ class CommBase(MPI.Intracomm):
     # Arrays of at most so many bytes go straight to mpi4py.
     _plain_bytes = -1
     _plain_wire = False
+    _matching = Matching()  # nothing is held
 
     @property
     def config(self) -> Config:
@@ -56,6 +58,7 @@ class CommBase(MPI.Intracomm):
         compressing = selection.compressing(self._end)
         self._plain_bytes = min(config.min_bytes - 1, INT_MAX) if compressing else INT_MAX
         self._plain_wire = not handle.framed
+        self._matching = handle.matching
         stats = handle.stats
         self._sent, self._isent, self._received = stats["Send"], stats["Isend"], stats["Recv"]
         logging.getLogger("uzipmpi").setLevel(config.log.upper())

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from mpi4py import MPI
 
-from uzipmpi import p2p
+from uzipmpi import buffers, p2p
 from uzipmpi.buffers import INT_MAX, plain_array
-from uzipmpi.comm_base import CommBase
+from uzipmpi.comm_probes import Probes
 from uzipmpi.head import HEAD_BYTES
+from uzipmpi.persistent import Prequest
 
 __all__ = ["Messages"]
 
+HAS_ISENDRECV = MPI.Get_version() >= (4, 0)
 
-class Messages(CommBase):
+
+class Messages(Probes):
     """Point to point, as mpi4py has it."""
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
@@ -44,6 +47,32 @@ class Messages(CommBase):
             return request
         return p2p.isend(self._endpoint, buf, dest, tag)
 
+    def Ssend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Send, and return when the receive has begun; see :meth:`mpi4py.MPI.Comm.Ssend`."""
+        p2p.send(self._endpoint, buf, dest, tag, "Ssend")
+
+    def Rsend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Send to a receive that is posted; see :meth:`mpi4py.MPI.Comm.Rsend`."""
+        p2p.send(self._endpoint, buf, dest, tag, "Rsend")
+
+    def Bsend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Send uncompressed, from the attached buffer; see :meth:`mpi4py.MPI.Comm.Bsend`."""
+        p2p.bsend(self._endpoint, buf, dest, tag)
+
+    def Issend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:
+        """Begin a synchronous send; see :meth:`mpi4py.MPI.Comm.Issend`."""
+        return p2p.isend(self._endpoint, buf, dest, tag, "Issend")
+
+    def Irsend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:
+        """Begin to send to a receive that is posted; see :meth:`mpi4py.MPI.Comm.Irsend`."""
+        return p2p.isend(self._endpoint, buf, dest, tag, "Irsend")
+
+    def Ibsend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:
+        """Begin to send uncompressed, from the attached buffer; see
+        :meth:`mpi4py.MPI.Comm.Ibsend`.
+        """
+        return p2p.ibsend(self._endpoint, buf, dest, tag)
+
     def Recv(
         self,
         buf: Any,
@@ -52,7 +81,12 @@ class Messages(CommBase):
         status: MPI.Status | None = None,
     ) -> None:
         """Receive; see :meth:`mpi4py.MPI.Comm.Recv`."""
-        if self._end is None or type(buf) is not np.ndarray or (bytes_ := plain_array(buf)) is None:
+        if (
+            self._end is None
+            or self._matching.active
+            or type(buf) is not np.ndarray
+            or (bytes_ := plain_array(buf)) is None
+        ):
             p2p.recv(self._endpoint, buf, source, tag, status)
             return
         buf, nbytes = bytes_, buf.nbytes
@@ -105,3 +139,104 @@ class Messages(CommBase):
         sending = p2p.Direction(buf, dest, sendtag)
         receiving = p2p.Direction(buf, source, recvtag)
         p2p.exchange_in_place(self._endpoint, sending, receiving, status)
+
+    def Isendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = MPI.ANY_SOURCE,
+        recvtag: int = MPI.ANY_TAG,
+    ) -> MPI.Request:
+        """Begin to send and receive; see :meth:`mpi4py.MPI.Comm.Isendrecv`."""
+        if self._plain_wire and HAS_ISENDRECV:
+            sendbuf, recvbuf = buffers.message(sendbuf), buffers.message(recvbuf)
+            return super().Isendrecv(sendbuf, dest, sendtag, recvbuf, source, recvtag)
+        sending = p2p.Direction(sendbuf, dest, sendtag)
+        receiving = p2p.Direction(recvbuf, source, recvtag)
+        return p2p.iexchange(self._endpoint, sending, receiving)
+
+    def Isendrecv_replace(
+        self,
+        buf: Any,
+        dest: int,
+        sendtag: int = 0,
+        source: int = MPI.ANY_SOURCE,
+        recvtag: int = MPI.ANY_TAG,
+    ) -> MPI.Request:
+        """Begin to exchange the content of a buffer; see
+        :meth:`mpi4py.MPI.Comm.Isendrecv_replace`.
+        """
+        if self._plain_wire and HAS_ISENDRECV:
+            return super().Isendrecv_replace(buffers.message(buf), dest, sendtag, source, recvtag)
+        sending = p2p.Direction(buf, dest, sendtag)
+        receiving = p2p.Direction(buf, source, recvtag)
+        return p2p.iexchange_in_place(self._endpoint, sending, receiving)
+
+    # Persistent requests
+
+    def Send_init(self, buf: Any, dest: int, tag: int = 0) -> MPI.Prequest:
+        """Make a persistent request for a send; see :meth:`mpi4py.MPI.Comm.Send_init`."""
+        plain = super().Send_init(buffers.message(buf), dest, tag)
+        return self._persistent_send(plain, buf, dest, tag, "Isend")
+
+    def Ssend_init(self, buf: Any, dest: int, tag: int = 0) -> MPI.Prequest:
+        """Make one for a synchronous send; see :meth:`mpi4py.MPI.Comm.Ssend_init`."""
+        plain = super().Ssend_init(buffers.message(buf), dest, tag)
+        return self._persistent_send(plain, buf, dest, tag, "Issend")
+
+    def Rsend_init(self, buf: Any, dest: int, tag: int = 0) -> MPI.Prequest:
+        """Make one for a ready send; see :meth:`mpi4py.MPI.Comm.Rsend_init`."""
+        plain = super().Rsend_init(buffers.message(buf), dest, tag)
+        return self._persistent_send(plain, buf, dest, tag, "Irsend")
+
+    def Bsend_init(self, buf: Any, dest: int, tag: int = 0) -> MPI.Prequest:
+        """Make one for a buffered send; see :meth:`mpi4py.MPI.Comm.Bsend_init`."""
+        plain = super().Bsend_init(buffers.message(buf), dest, tag)
+        return self._persistent_send(plain, buf, dest, tag, "Ibsend")
+
+    def Recv_init(
+        self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG
+    ) -> MPI.Prequest:
+        """Make one for a receive; see :meth:`mpi4py.MPI.Comm.Recv_init`."""
+        plain = super().Recv_init(buffers.message(buf), source, tag)
+        end = self._endpoint
+        if not end.handle.framed or source == MPI.PROC_NULL:
+            return plain
+        plain.Free()  # it has shown that the arguments are right
+        return Prequest(lambda: p2p.irecv(end, buf, source, tag))
+
+    def Psend_init(
+        self,
+        buf: Any,
+        partitions: int,
+        dest: int,
+        tag: int = 0,
+        info: MPI.Info = MPI.INFO_NULL,
+    ) -> MPI.Prequest:
+        """Make one for a partitioned send, uncompressed; see
+        :meth:`mpi4py.MPI.Comm.Psend_init`.
+        """
+        return super().Psend_init(buffers.plain(buf), partitions, dest, tag, info)
+
+    def Precv_init(
+        self,
+        buf: Any,
+        partitions: int,
+        source: int = MPI.ANY_SOURCE,
+        tag: int = MPI.ANY_TAG,
+        info: MPI.Info = MPI.INFO_NULL,
+    ) -> MPI.Prequest:
+        """Make one for a partitioned receive; see :meth:`mpi4py.MPI.Comm.Precv_init`."""
+        return super().Precv_init(buffers.plain(buf), partitions, source, tag, info)
+
+    def _persistent_send(
+        self, plain: MPI.Request, buf: Any, dest: int, tag: int, mode: str
+    ) -> MPI.Prequest:
+        """Return a request whose rounds may be compressed; MPI's own if none ever is."""
+        end = self._endpoint
+        if p2p.stays_plain(end, buf, dest, mode):
+            return cast(MPI.Prequest, plain)  # typed too loosely in mpi4py
+        plain.Free()  # it has shown that the arguments are right
+        return Prequest(lambda: p2p.isend(end, buf, dest, tag, mode))

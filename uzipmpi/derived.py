@@ -9,12 +9,22 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from uzipmpi.buffers import plain, plain_tensor
+from uzipmpi.buffers import is_derived, pieces, plain, plain_tensor
 from uzipmpi.typing import DType, Tensor
 
-__all__ = ["pack", "unpack"]
+__all__ = ["nbytes", "pack", "unpack"]
 
 _lock = threading.Lock()  # the messages of two threads must not be taken for each other
+
+
+def nbytes(spec: Any) -> int:
+    """Return how many bytes a specification with a derived datatype names, 0 for others."""
+    entries = pieces(spec, 1) if is_derived(spec) else None
+    if entries is None:
+        return 0
+    [(_, (count, _), datatype)] = entries
+    size: int = count * datatype.Get_size()
+    return size
 
 
 def pack(spec: Any) -> Tensor:

@@ -16,6 +16,7 @@ from uzipmpi import link
 from uzipmpi.algorithms.context import TAGS_PER_CALL, Context
 from uzipmpi.config import AGREED, MEASURED, Config
 from uzipmpi.errors import ConfigError
+from uzipmpi.matching import Matching
 from uzipmpi.stats import Stats
 from uzipmpi.transports.mpi_host import MpiHost
 
@@ -55,6 +56,7 @@ class Handle:
         self.stats = Stats()
         # Whether a message may come as a head and parts; else every message is plain MPI's.
         self.framed = threads and compresses(config, self.one_node)
+        self.matching = Matching()
         # Messages use the lower half of the tags, counted per destination; collectives the upper.
         self._half = (_tag_ub() + 1) // 2
         self._messages = [itertools.count() for _ in nodes]

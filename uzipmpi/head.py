@@ -1,8 +1,8 @@
 """The head of a message whose values follow in parts on the private duplicate.
 
 It travels as a message of the user's, with its communicator and tag, so MPI matches it as it
-would the values. A message is a head if it is ``HEAD_BYTES`` long, starts with ``MAGIC`` and its
-CRC holds; a sender whose values would look like one sends them in parts.
+would the values. A message is a head if it is ``HEAD_BYTES`` long and starts with ``MAGIC``: a
+sender whose values would look like one sends them in parts. The CRC guards it against damage.
 """
 
 from __future__ import annotations
@@ -75,14 +75,16 @@ class Head(NamedTuple):
         Raises
         ------
         FormatError
-            If it is a head of another version of uzipmpi.
+            If it is a head that is damaged, or of another version of uzipmpi.
         """
         if message.size != HEAD_BYTES or not starts_like_a_head(message):
             return None
         content = message.tobytes()
-        (crc,) = CRC.unpack_from(content, FIELDS.size)
-        if crc != zlib.crc32(content[: FIELDS.size]):
-            return None
+        (found,) = CRC.unpack_from(content, FIELDS.size)
+        if found != (expected := zlib.crc32(content[: FIELDS.size])):
+            raise FormatError(
+                f"damaged message head: expected CRC {expected:#010x}, found {found:#010x}"
+            )
         _, version, code, transport, length, tag, count, nbytes, chunk, fixed, name = (
             FIELDS.unpack_from(content)
         )
@@ -91,12 +93,18 @@ class Head(NamedTuple):
                 f"expected a message head of version {VERSION} with transport {HOST}, "
                 f"found version {version} with transport {transport}"
             )
+        if code not in DType.__members__.values():
+            raise FormatError(
+                f"expected a message head with a data type of 0..{max(DType)}, found {code}"
+            )
         dtype = DType(code)
         if count * dtype.itemsize != nbytes:
             raise FormatError(
                 f"expected a message head of {count} values of {dtype.name}, found {nbytes} bytes"
             )
-        return cls(dtype, nbytes, tag, Parts(name[:length].decode(), chunk, fixed))
+        return cls(
+            dtype, nbytes, tag, Parts(name[:length].decode("ascii", "replace"), chunk, fixed)
+        )
 
 
 def starts_like_a_head(message: Bytes) -> bool:

@@ -4,10 +4,15 @@ The sender decides by itself. The head goes out at the time of the call, so MPI'
 holds; the parts follow on the private duplicate with a tag that the head names. Everything else is
 a plain message. So a receive posts memory for either: the user's own, or, where that cannot hold
 a head, a little scratch. On a communicator that never compresses nothing of this happens.
+
+All modes of sending look the same on the wire. The parts of a synchronous send are sent
+synchronously, which completes when a receive was started, as a probe leaves parts alone. The head
+of a ready send goes in standard mode. A buffered send has to fit the user's buffer: it stays plain.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,26 +24,38 @@ from mpi4py import MPI
 
 from uzipmpi import buffers, derived, selection
 from uzipmpi.algorithms import sendrecv
-from uzipmpi.algorithms.context import Context, Record
+from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.handle import Endpoint
-from uzipmpi.head import HEAD_BYTES, Head
-from uzipmpi.progress import Operation, Stages
-from uzipmpi.transports.transfer import Transfer
+from uzipmpi.head import HEAD_BYTES, Head, starts_like_a_head
+from uzipmpi.landing import Landing, land
+from uzipmpi.matching import Held
+from uzipmpi.progress import Operation, Outcome, Stages, both
+from uzipmpi.transports.transfer import Arrival, Transfer
 from uzipmpi.typing import Bytes, Tensor
 
 __all__ = [
     "Direction",
     "arrived",
+    "bsend",
     "codec_of",
     "exchange",
     "exchange_in_place",
+    "ibsend",
+    "iexchange",
+    "iexchange_in_place",
     "irecv",
+    "irecv_held",
+    "irecv_object",
     "isend",
     "recv",
+    "recv_held",
     "recv_short",
     "send",
+    "stays_plain",
 ]
+
+SYNCHRONOUS = ("Ssend", "Issend")
 
 
 class Direction(NamedTuple):
@@ -60,33 +77,36 @@ class Sending:
     nbytes: int
 
 
-def send(end: Endpoint, buf: Any, dest: int, tag: int) -> None:
-    """Send and return when the buffer may be used again."""
+def send(end: Endpoint, buf: Any, dest: int, tag: int, mode: str = "Send") -> None:
+    """Send and return when the buffer may be used again; ``mode`` is mpi4py's method."""
     started = time.perf_counter()
-    tensor = None if dest == MPI.PROC_NULL else buffers.block(buf)
+    tensor = outgoing_values(end, buf, dest)
     if tensor is None:
-        end.mpi.Send(buffers.plain(buf), dest, tag)
+        getattr(end.mpi, mode)(buffers.plain(buf), dest, tag)
         return
-    sending = prepare(end, tensor, dest)
+    sending = prepare(end, tensor, dest, mode)
     if isinstance(sending, str):
-        end.mpi.Send(buffers.plain_tensor(tensor), dest, tag)
-        count_plain(end, "Send", tensor.nbytes, started, sending)
+        getattr(end.mpi, mode)(buffers.plain_tensor(tensor), dest, tag)
+        count_plain(end, mode, tensor.nbytes, started, sending)
         return
     end.mpi.Send([sending.head, MPI.BYTE], dest, tag)
     drive([sending.stream])
-    count(end, "Send", sending, started)
+    count(end, mode, sending, started)
 
 
-def isend(end: Endpoint, buf: Any, dest: int, tag: int) -> MPI.Request:
+def isend(end: Endpoint, buf: Any, dest: int, tag: int, mode: str = "Isend") -> MPI.Request:
     """Begin to send; the head leaves now."""
+    if mode == "Ibsend":
+        return ibsend(end, buf, dest, tag)
     started = time.perf_counter()
-    tensor = None if dest == MPI.PROC_NULL else buffers.block(buf)
+    tensor = outgoing_values(end, buf, dest)
     if tensor is None:
-        return end.mpi.Isend(buffers.plain(buf), dest, tag)
-    sending = prepare(end, tensor, dest)
+        request: MPI.Request = getattr(end.mpi, mode)(buffers.plain(buf), dest, tag)
+        return request
+    sending = prepare(end, tensor, dest, mode)
     if isinstance(sending, str):
-        request = end.mpi.Isend(buffers.plain_tensor(tensor), dest, tag)
-        count_plain(end, "Isend", tensor.nbytes, started, sending)
+        request = getattr(end.mpi, mode)(buffers.plain_tensor(tensor), dest, tag)
+        count_plain(end, mode, tensor.nbytes, started, sending)
         return request
     head = Transfer(end.mpi.Isend([sending.head, MPI.BYTE], dest, tag), sending.head)
     operation = Operation(end.handle.rank, tag, sending.nbytes)
@@ -94,20 +114,32 @@ def isend(end: Endpoint, buf: Any, dest: int, tag: int) -> MPI.Request:
     def stages() -> Stages:
         yield sending.stream
         yield head
-        count(end, "Isend", sending, started)
+        count(end, mode, sending, started)
 
     return operation.begin(stages())
+
+
+def bsend(end: Endpoint, buf: Any, dest: int, tag: int) -> None:
+    """Send plainly through the user's attached buffer; what looks like a head goes in parts."""
+    if end.handle.framed and (values := like_a_head(end, buf, dest)) is not None:
+        isend(end, values.copy(), dest, tag)
+    else:
+        end.mpi.Bsend(buffers.message(buf), dest, tag)
+
+
+def ibsend(end: Endpoint, buf: Any, dest: int, tag: int) -> MPI.Request:
+    """Begin what :func:`bsend` does."""
+    if end.handle.framed and (values := like_a_head(end, buf, dest)) is not None:
+        return isend(end, values.copy(), dest, tag)
+    return end.mpi.Ibsend(buffers.message(buf), dest, tag)
 
 
 def recv(end: Endpoint, buf: Any, source: int, tag: int, status: MPI.Status | None) -> None:
     """Receive, and return when the values are in place."""
     started = time.perf_counter()
     landing = None if source == MPI.PROC_NULL else land(end, buf)
-    if landing is None:
-        end.mpi.Recv(buffers.message(buf), source, tag, status)
-        return
     status = MPI.Status() if status is None else status
-    end.mpi.Recv(landing.spec, source, tag, status)
+    arrive(end, landing, Direction(buf, source, tag), status)
     finish(end, landing, status, "Recv", started)
 
 
@@ -139,31 +171,137 @@ def arrived(end: Endpoint, buf: npt.NDArray[Any], status: MPI.Status) -> None:
     finish(end, landing, status, "Recv", time.perf_counter())
 
 
+def recv_held(end: Endpoint, held: Held, buf: Any, status: MPI.Status | None) -> None:
+    """Receive a message that was matched by a probe."""
+    started = time.perf_counter()
+    landing = land(end, buf)
+    status = MPI.Status() if status is None else status
+    if landing is None:
+        recv_held_plain(held, buf, status)
+    else:
+        landing.take(held).wait_into(status)
+    finish(end, landing, status, "Recv", started)
+
+
+def recv_held_plain(held: Held, buf: Any, status: MPI.Status) -> None:
+    """Receive a matched message into what only mpi4py knows, or refuses."""
+    if held.message is not None:
+        held.message.Recv(buffers.message(buf), status)
+        return
+    assert held.content is not None
+    derived.unpack(Tensor.of(held.content), buf)
+    held.report(status, HEAD_BYTES)
+
+
 def irecv(end: Endpoint, buf: Any, source: int, tag: int) -> MPI.Request:
     """Begin to receive; complete when the values are in place."""
-    started = time.perf_counter()
     landing = None if source == MPI.PROC_NULL else land(end, buf)
     if landing is None:
-        return end.mpi.Irecv(buffers.message(buf), source, tag)
-    arrival = Arrival(end.mpi.Irecv(landing.spec, source, tag), landing.posted)
-    operation = Operation()
-    operation.cancellable = arrival
+        found = match(end, buffers.message(buf), source, tag)
+        return irecv_held(end, found, buf) if isinstance(found, Held) else found
+    landing.reserve()
+    try:
+        found = match(end, landing.spec, source, tag)
+    except BaseException:
+        landing.release()
+        raise
+    if isinstance(found, Held):
+        return bring_in(end, landing, landing.take(found), cancellable=False)
+    return bring_in(end, landing, Arrival(found, landing.posted), cancellable=True)
+
+
+def irecv_held(end: Endpoint, held: Held, buf: Any) -> MPI.Request:
+    """Begin to receive a message that was matched by a probe."""
+    landing = land(end, buf)
+    if landing is not None:
+        landing.reserve()
+        return bring_in(end, landing, landing.take(held), cancellable=False)
+    if held.message is not None:
+        return held.message.Irecv(buffers.message(buf))
+    status = MPI.Status()
+    recv_held_plain(held, buf, status)
+    operation = Operation(held.source, held.tag, HEAD_BYTES)
+
+    def nothing_left() -> Stages:
+        yield from ()
+
+    return operation.begin(nothing_left())
+
+
+def irecv_object(end: Endpoint, held: Held) -> MPI.Request:
+    """Begin to receive the object that a matched message holds."""
+    pickled = np.empty(held.nbytes, np.uint8)
+    received = Outcome(irecv_held(end, held, pickled))
+    operation = Operation(held.source, held.tag, held.nbytes)
 
     def stages() -> Stages:
-        yield arrival
-        status = arrival.status
-        operation.cancellable = None
-        operation.source, operation.tag = status.source, status.tag
-        operation.cancelled = status.Is_cancelled()
-        if not operation.cancelled:
+        yield received
+        operation.value = MPI.pickle.loads(pickled) if pickled.size else None
+
+    operation.begin(stages())
+    return operation.request
+
+
+def bring_in(
+    end: Endpoint, landing: Landing, arrival: Arrival, *, cancellable: bool
+) -> MPI.Request:
+    """Return the request of a receive: wait for what arrives, then for its parts."""
+    started = time.perf_counter()
+    landing.arrival = arrival
+    operation = Operation()
+    operation.cancellable = arrival if cancellable else None
+
+    def stages() -> Stages:
+        try:
+            yield arrival
+            status = arrival.status
+            assert status is not None  # it has succeeded
+            operation.cancellable = None
+            operation.source, operation.tag = status.source, status.tag
+            operation.cancelled = status.Is_cancelled()
+            if operation.cancelled:
+                return
             parts = landing.parts(status)
             if parts is not None:
                 yield parts
+            landing.protect_others()
             landing.settle(status)
             operation.nbytes = status.Get_elements(MPI.BYTE)
-            count_received(end, "Irecv", landing, operation.nbytes, started)
+        finally:
+            landing.release()
+        count_received(end, "Irecv", landing, operation.nbytes, started)
 
     return operation.begin(stages())
+
+
+def match(end: Endpoint, spec: Any, source: int, tag: int) -> Held | MPI.Request:
+    """Post a receive, unless a message that it matches is held."""
+
+    def post() -> MPI.Request:
+        return end.mpi.Irecv(spec, source, tag)
+
+    matching = end.handle.matching
+    if not matching.active or source == MPI.PROC_NULL:
+        return post()
+    return matching.receive(source, tag, post)
+
+
+def arrive(
+    end: Endpoint, landing: Landing | None, receiving: Direction, status: MPI.Status
+) -> None:
+    """Wait until a message of either kind has arrived."""
+    buf, source, tag = receiving
+    spec = buffers.message(buf) if landing is None else landing.spec
+    if not end.handle.matching.active or source == MPI.PROC_NULL:
+        end.mpi.Recv(spec, source, tag, status)
+        return
+    found = match(end, spec, source, tag)
+    if not isinstance(found, Held):
+        found.Wait(status)
+    elif landing is None:
+        recv_held_plain(found, buf, status)
+    else:
+        landing.take(found).wait_into(status)
 
 
 def exchange(
@@ -172,15 +310,22 @@ def exchange(
     """Send and receive at once; the head, if there is one, takes the place of the values."""
     started = time.perf_counter()
     status = MPI.Status() if status is None else status
-    tensor = None if sending.peer == MPI.PROC_NULL else buffers.block(sending.buf)
+    tensor = outgoing_values(end, sending.buf, sending.peer)
     landing = None if receiving.peer == MPI.PROC_NULL else land(end, receiving.buf)
-    outgoing = "" if tensor is None else prepare(end, tensor, sending.peer)
+    outgoing = "" if tensor is None else prepare(end, tensor, sending.peer, "Sendrecv")
     if isinstance(outgoing, Sending):
         message: Any = [outgoing.head, MPI.BYTE]
     else:
         message = buffers.plain(sending.buf) if tensor is None else buffers.plain_tensor(tensor)
-    place = buffers.message(receiving.buf) if landing is None else landing.spec
-    end.mpi.Sendrecv(message, *sending[1:], place, *receiving[1:], status)
+    if end.handle.matching.active:
+        request = end.mpi.Isend(message, *sending[1:])
+        try:
+            arrive(end, landing, receiving, status)
+        finally:
+            request.Wait()
+    else:
+        place = buffers.message(receiving.buf) if landing is None else landing.spec
+        end.mpi.Sendrecv(message, *sending[1:], place, *receiving[1:], status)
     streams = [outgoing.stream] if isinstance(outgoing, Sending) else []
     finish(end, landing, status, "Sendrecv", started, streams)
     if isinstance(outgoing, Sending):
@@ -193,125 +338,84 @@ def exchange_in_place(
     end: Endpoint, sending: Direction, receiving: Direction, status: MPI.Status | None
 ) -> None:
     """Exchange the content of one buffer, of which the outgoing values are copied first."""
-    buf = sending.buf
-    if not end.handle.framed:
-        end.mpi.Sendrecv_replace(buffers.plain(buf), *sending[1:], *receiving[1:], status)
-        return
+    exchange(end, copied(sending), receiving, status)
+
+
+def iexchange(end: Endpoint, sending: Direction, receiving: Direction) -> MPI.Request:
+    """Begin to send and to receive; the status is the receive's."""
+    received = irecv(end, *receiving)
+    try:
+        sent = isend(end, *sending)
+    except BaseException:
+        received.Cancel()
+        received.Wait()
+        raise
+    return both(received, sent)
+
+
+def iexchange_in_place(end: Endpoint, sending: Direction, receiving: Direction) -> MPI.Request:
+    """Begin to exchange the content of one buffer."""
+    return iexchange(end, copied(sending), receiving)
+
+
+def copied(sending: Direction) -> Direction:
+    """Return a copy of what is sent, as something else is received in its place."""
     if sending.peer == MPI.PROC_NULL:
-        exchange(end, sending, receiving, status)
-        return
+        return sending
+    tensor = buffers.block(sending.buf)
+    if tensor is None:
+        return sending._replace(buf=derived.pack(sending.buf).array)
+    return sending._replace(buf=Tensor(tensor.memory.copy(), tensor.dtype).array)
+
+
+def outgoing_values(end: Endpoint, buf: Any, dest: int) -> Tensor | None:
+    """Return what may go in parts; None if mpi4py is to send the buffer, or to complain."""
+    if dest == MPI.PROC_NULL:
+        return None
     tensor = buffers.block(buf)
-    values = derived.pack(buf) if tensor is None else Tensor(tensor.memory.copy(), tensor.dtype)
-    exchange(end, sending._replace(buf=values.array), receiving, status)
+    if tensor is None and end.handle.framed and derived.nbytes(buf) == HEAD_BYTES:
+        return derived.pack(buf)  # it may look like a head
+    return tensor
 
 
-def prepare(end: Endpoint, tensor: Tensor, dest: int) -> Sending | str:
+def like_a_head(end: Endpoint, buf: Any, dest: int) -> Bytes | None:
+    """Return the bytes of values which as a plain message would be taken for a head."""
+    tensor = outgoing_values(end, buf, dest)
+    if tensor is None or tensor.nbytes != HEAD_BYTES or not starts_like_a_head(tensor.memory):
+        return None
+    return tensor.memory
+
+
+def stays_plain(end: Endpoint, buf: Any, dest: int, mode: str) -> bool:
+    """Whether a message is plain, whatever the values in the buffer will be."""
+    if not end.handle.framed:
+        return True
+    tensor = outgoing_values(end, buf, dest)
+    if tensor is None:
+        return True
+    if tensor.nbytes == HEAD_BYTES:
+        return False
+    return mode == "Ibsend" or bool(selection.always_plain(end, tensor, dest))
+
+
+def prepare(end: Endpoint, tensor: Tensor, dest: int, mode: str) -> Sending | str:
     """Return what to send in parts, or why the values go as a plain message."""
     if not 0 <= dest < end.handle.size:
         return "no such rank"  # MPI says so
     algorithm, reason = selection.message(end, tensor, dest)
+    synchronous = mode in SYNCHRONOUS
     if not algorithm:
-        return reason
+        # A probe receives a message that is as long as a head, which completes its send.
+        if not (synchronous and end.handle.framed and tensor.nbytes == HEAD_BYTES):
+            return reason
+        algorithm = "whole"
     tag = end.handle.message_tag(dest)
     context = end.context(tag)
+    if synchronous:
+        context = dataclasses.replace(context, transport=context.transport.synchronous())
     parts, stream = sendrecv.outgoing(context, tensor, dest, tag, algorithm)
     head = Head(tensor.dtype, tensor.nbytes, tag, parts).pack()
     return Sending(head, stream, context, algorithm, tensor.nbytes)
-
-
-class Arrival(Transfer):
-    """A receive that remembers its whole status."""
-
-    status: MPI.Status
-
-    def complete(self, status: MPI.Status) -> None:
-        """Note that MPI completed the request with this status."""
-        super().complete(status)
-        self.status = status
-
-
-class Landing:
-    """Where a message of either kind arrives.
-
-    Parameters
-    ----------
-    end
-        The communicator.
-    tensor
-        Where the values go.
-    spec
-        The user's specification if its datatype is derived: ``tensor`` is staging memory then.
-    posted
-        The memory of the receive: the tensor's, or scratch where that is too short for a head.
-    """
-
-    def __init__(
-        self, end: Endpoint, tensor: Tensor, spec: Any = None, posted: Bytes | None = None
-    ) -> None:
-        self._end, self._tensor, self._derived = end, tensor, spec
-        self.head: Head | None = None
-        self._record = Record()
-        if posted is None:
-            short = tensor.nbytes < HEAD_BYTES
-            posted = np.empty(HEAD_BYTES, np.uint8) if short else tensor.memory
-        self.posted = posted
-
-    @property
-    def spec(self) -> list[Any]:
-        """What to post the receive with."""
-        memory = self.posted
-        if memory.size <= buffers.INT_MAX:
-            return [memory, memory.size, MPI.BYTE]
-        return buffers.plain_tensor(self._tensor)
-
-    def parts(self, status: MPI.Status) -> Stream | None:
-        """Look at what arrived; return the stream that brings the values if it was a head."""
-        if status.Get_count(MPI.BYTE) != HEAD_BYTES:
-            return None
-        head = self.head = Head.unpack(self.posted[:HEAD_BYTES])
-        if head is None:
-            return None
-        context = self._end.context(head.tag)
-        self._record = context.record
-        source = status.Get_source()
-        if head.nbytes > self._tensor.nbytes:
-            return sendrecv.discard(context, head.nbytes, source, head.tag, head.parts)
-        place = Tensor(self._tensor.memory[: head.nbytes], head.dtype)
-        return sendrecv.incoming(context, place, source, head.tag, head.parts)
-
-    @property
-    def wire_bytes(self) -> int:
-        """Bytes that came in, if it was a head."""
-        return HEAD_BYTES + self._record.received_bytes
-
-    def settle(self, status: MPI.Status) -> None:
-        """Put the values in their place once all have arrived, and their size into the status.
-
-        Raises
-        ------
-        mpi4py.MPI.Exception
-            ``MPI.ERR_TRUNCATE`` if there were more than the buffer holds.
-        """
-        capacity = self._tensor.nbytes
-        nbytes = self.head.nbytes if self.head else status.Get_elements(MPI.BYTE)
-        if nbytes > capacity:
-            raise MPI.Exception(MPI.ERR_TRUNCATE)
-        if self.head:
-            status.Set_elements(MPI.BYTE, nbytes)
-        elif self.posted is not self._tensor.memory:
-            self._tensor.memory[:nbytes] = self.posted[:nbytes]
-        if self._derived is not None:
-            derived.unpack(Tensor(self._tensor.memory[:nbytes], self._tensor.dtype), self._derived)
-
-
-def land(end: Endpoint, buf: Any) -> Landing | None:
-    """Return where a message arrives, None if only plain messages do or the buffer is wrong."""
-    if not end.handle.framed:
-        return None
-    tensor = buffers.block(buf, writable=True)
-    if tensor is not None:
-        return Landing(end, tensor)
-    return Landing(end, derived.pack(buf), buf) if buffers.is_derived(buf) else None
 
 
 def finish(

@@ -14,13 +14,17 @@ from typing import Any, Literal
 from mpi4py import MPI
 
 from uzipmpi import progress
+from uzipmpi.engine import Task
+from uzipmpi.requests import Completions
 
 __all__ = ["Prequest"]
 
 HANDLE_BYTES = MPI._sizeof(MPI.Request)
+# A program may put a class of ours in its place.
+BASE = MPI.Request
 
 
-class Prequest(MPI.Prequest):
+class Prequest(Completions, MPI.Prequest):
     """A persistent request for an operation that may be compressed.
 
     All of mpi4py's functions that complete requests take it. To start it, use its own ``Start``,
@@ -46,7 +50,7 @@ class Prequest(MPI.Prequest):
         return self._start is not None
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Prequest) or not isinstance(other, MPI.Request):
+        if isinstance(other, Prequest) or not isinstance(other, BASE):
             return self is other or (isinstance(other, Prequest) and not (self or other))
         return super().__eq__(other) if other else not self
 
@@ -59,6 +63,11 @@ class Prequest(MPI.Prequest):
         if super().__eq__(MPI.REQUEST_NULL):
             self._round = None  # completed here, or by MPI
         return self._round
+
+    @property
+    def operation(self) -> Task | None:
+        """The operation of the round that is under way, if it is one of uzipmpi's."""
+        return getattr(self.round, "operation", None)
 
     def Start(self) -> None:
         """Begin a round.

@@ -8,29 +8,17 @@ work themselves.
 
 from __future__ import annotations
 
-import atexit
-import threading
-import time
-from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any, Literal
 
 from mpi4py import MPI
 
 from uzipmpi.algorithms.stream import Stream
-from uzipmpi.transports.transfer import Transfer
+from uzipmpi.engine import engine
+from uzipmpi.requests import Completions
+from uzipmpi.transports.transfer import Arrival, Transfer
 
-__all__ = ["Operation", "Request", "Stages", "release"]
-
-# How long the thread sleeps when nothing moved: MPI cannot wake it. It begins with the shortest
-# pause each time that something moves and doubles it up to the longest.
-SHORTEST_PAUSE = 20e-6
-LONGEST_PAUSE = 200e-6
-# To wake a thread costs the caller some 30 microseconds, so it stays awake for a while.
-PATIENCE_AWAKE = 20e-3
-# A send that was dropped still owes its parts when the program ends; without progress for this
-# long its receiver is taken to be gone.
-PATIENCE_AT_EXIT = 2.0
+__all__ = ["Operation", "Outcome", "Request", "Stages", "both", "release"]
 
 
 # Yields what it waits for; whatever went wrong there is raised at the yield.
@@ -55,6 +43,10 @@ class Operation:
         What went wrong.
     done
         Whether the operation has ended; its request is complete then.
+    value
+        The object that was received, if it is about one.
+    request
+        MPI's request for it, which knows about the object, but waits for the progress thread.
     """
 
     def __init__(
@@ -66,19 +58,23 @@ class Operation:
         self.error: Exception | None = None
         self.done = False
         self.raised = False
+        self.value: Any = None
+        self._cancelling = False
         self._stages: Stages | None = None
         self._stage: Transfer | Stream | None = None
-        self._request = MPI.Grequest.Start(self._query, None, self._cancel)
+        self.request = MPI.Grequest.Start(self._query, None, self._cancel)
 
     def begin(self, stages: Stages) -> Request:
         """Give the operation its stages, hand it to the progress thread and return its request."""
         self._stages = stages
-        request = Request(self._request, self)
-        _engine.add(self)
+        request = Request(self.request, self)
+        engine.add(self)
         return request
 
     def advance(self) -> bool:
         """Move on, without blocking; return whether that was possible."""
+        if self._cancelling:
+            self._withdraw()
         failure: Exception | None = None
         try:
             if isinstance(self._stage, Stream):
@@ -88,7 +84,7 @@ class Operation:
                 failure = self._stage.error
             elif self._stage is not None and not self._stage.finished():
                 return False
-        except MPI.Exception as error:
+        except Exception as error:
             failure = error
         self._next(failure)
         return True
@@ -101,8 +97,19 @@ class Operation:
     def complete(self) -> None:
         """Tell MPI that the operation has ended."""
         self.cancellable = None
-        self._request.Complete()
+        self.request.complete(self.value)
         self.done = True  # last: whoever sees it may take the request for complete
+
+    def cancel(self) -> bool:
+        """Withdraw the receive at the next advance, if that is possible; return whether it is."""
+        self._cancelling = self.cancellable is not None
+        return self._cancelling
+
+    def _withdraw(self) -> None:
+        """Cancel the receive, here where no other thread is asking MPI about it."""
+        self._cancelling = False
+        if self.cancellable is not None and not self.cancellable.poll():
+            self.cancellable.Cancel()
 
     def _next(self, failure: Exception | None) -> None:
         assert self._stages is not None
@@ -128,11 +135,12 @@ class Operation:
             raise MPI.Exception(MPI.ERR_OTHER) from None
 
     def _cancel(self, completed: bool) -> None:
-        if not completed and self.cancellable is not None:
-            self.cancellable.Cancel()
+        """Note that MPI was asked to cancel; it may hold locks of its own when it calls this."""
+        if not completed:
+            self.cancel()
 
 
-class Request(MPI.Request):
+class Request(Completions, MPI.Request):
     """A request for an operation of uzipmpi's.
 
     Waiting through ``MPI.Request.Waitall`` and the like works as well; an error that is not
@@ -140,7 +148,7 @@ class Request(MPI.Request):
     request beside one of these that is not complete; ``uzipmpi.Request.Waitall`` does not.
     """
 
-    operation: Operation | None = None
+    _operation: Operation | None = None
 
     def __new__(
         cls, request: MPI.Request | None = None, operation: Operation | None = None
@@ -150,17 +158,24 @@ class Request(MPI.Request):
     def __init__(
         self, request: MPI.Request | None = None, operation: Operation | None = None
     ) -> None:
-        self.operation = operation
+        self._operation = operation
+
+    @property
+    def operation(self) -> Operation | None:
+        """What the request stands for; None once it is complete, and null."""
+        if not self:
+            self._operation = None
+        return self._operation
 
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
         """Block until the operation has ended, and move all operations on meanwhile."""
         operation = self.operation
         if operation is None:
             return super().Wait(status)
-        _engine.finish(operation)
+        engine.finish(operation)
         operation.raised = True  # by us, not by MPI's call of the query function
-        self.operation = None
         super().Wait(status)
+        self._operation = None
         if operation.error is not None:
             raise operation.error
         return True
@@ -171,20 +186,10 @@ class Request(MPI.Request):
         if operation is None:
             return super().Test(status)
         if not operation.done:
-            _engine.advance()
+            engine.advance()
             if not operation.done:
                 return False
         return self.Wait(status)
-
-    @classmethod
-    def Waitall(
-        cls, requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None = None
-    ) -> Literal[True]:
-        """Wait for all requests, ours and others; see :meth:`mpi4py.MPI.Request.Waitall`."""
-        for request in requests:
-            if isinstance(request, Request) and request.operation is not None:
-                _engine.finish(request.operation)
-        return super().Waitall(requests, statuses)
 
     def wait(self, status: MPI.Status | None = None) -> Any:
         """Block as ``Wait`` does; there is no object to return."""
@@ -195,109 +200,44 @@ class Request(MPI.Request):
         return self.Test(status), None
 
 
-class Engine:
-    """All operations of the process that are under way, and the thread that moves them on."""
+class Outcome(Arrival):
+    """A request, ours or another, that an operation waits for."""
 
-    _keyval: int | None = None
+    def __init__(self, request: MPI.Request) -> None:
+        super().__init__(request)
+        self._operation: Operation | None = getattr(request, "operation", None)
 
-    def __init__(self) -> None:
-        self._arrivals: deque[Operation] = deque()  # appended to without the lock
-        self._operations: list[Operation] = []
-        self._lock = threading.Lock()
-        self._work = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._closing = False
-        self._asleep = False
+    def poll(self) -> bool:
+        """Return whether the request is complete, or has failed; never blocks."""
+        operation = self._operation
+        if operation is None:
+            return super().poll()
+        if not operation.done:
+            return False
+        operation.raised = True
+        super().poll()
+        if operation.error is not None:
+            self.fail(operation.error)
+        self._operation = None
+        return True
 
-    def add(self, operation: Operation) -> None:
-        """Take charge of an operation."""
-        self._arrivals.append(operation)
-        if self._thread is None:
-            self._open()
-        if self._asleep:
-            self._work.set()
 
-    def advance(self) -> bool:
-        """Move on what can be moved; return whether anything was. Never blocks."""
-        if not self._lock.acquire(blocking=False):
-            return False  # another thread is at it
+def both(receiving: MPI.Request, sending: MPI.Request) -> Request:
+    """Return a request for two, complete when both are; its status is the receive's."""
+    received, sent = Outcome(receiving), Outcome(sending)
+    operation = Operation()
+
+    def stages() -> Stages:
         try:
-            while self._arrivals:
-                self._operations.append(self._arrivals.popleft())
-            # A list, not a generator: each operation gets its turn.
-            moved = any([operation.advance() for operation in self._operations])  # noqa: C419
-            ended = [operation for operation in self._operations if operation.ended]
-            if ended:
-                self._operations = [op for op in self._operations if not op.ended]
+            yield received
         finally:
-            self._lock.release()
-        for operation in ended:
-            operation.complete()
-        return moved
+            yield sent
+        status = received.status
+        assert status is not None  # it has succeeded
+        operation.source, operation.tag = status.source, status.tag
+        operation.nbytes = status.Get_elements(MPI.BYTE)
 
-    def finish(self, operation: Operation) -> None:
-        """Move operations on until one has ended."""
-        pause = 0.0  # at first only give the core away
-        while not operation.done:
-            if self.advance():
-                pause = 0.0
-            elif not operation.done:
-                time.sleep(pause)
-                pause = min(pause + 1e-6, SHORTEST_PAUSE)
-
-    def close(self) -> None:
-        """Stop the thread and let sends finish; MPI must not be called after it is finalised."""
-        if self._thread is None:
-            return
-        self._closing = True
-        self._work.set()
-        self._thread.join()
-        self._thread = None
-        self._closing = False
-        deadline = time.monotonic() + PATIENCE_AT_EXIT
-        while self._arrivals or any(op.cancellable is None for op in self._operations):
-            if self.advance():
-                deadline = time.monotonic() + PATIENCE_AT_EXIT
-            elif time.monotonic() > deadline:
-                break
-            else:
-                time.sleep(SHORTEST_PAUSE)
-        for operation in self._operations:
-            if operation.cancellable is not None:
-                operation.cancellable.Cancel()
-        self.advance()
-
-    def _open(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="uzipmpi progress", daemon=True)
-        self._thread.start()
-        if self._keyval is None:
-            # MPI frees COMM_SELF first when it is finalised; the interpreter may end before that.
-            atexit.register(self.close)
-            self._keyval = MPI.Comm.Create_keyval(delete_fn=_close_engine)
-            MPI.COMM_SELF.Set_attr(self._keyval, self)
-
-    def _run(self) -> None:
-        pause = SHORTEST_PAUSE
-        idle_since = time.monotonic()
-        while not self._closing:
-            if self.advance():
-                pause = SHORTEST_PAUSE
-                continue
-            if self._operations or self._arrivals:
-                idle_since = time.monotonic()
-            elif time.monotonic() - idle_since > PATIENCE_AWAKE:
-                self._sleep()
-                idle_since = time.monotonic()
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-
-    def _sleep(self) -> None:
-        """Sleep until there is an operation; one that comes just now wakes the thread at once."""
-        self._work.clear()
-        self._asleep = True
-        if not self._arrivals and not self._closing:
-            self._work.wait()
-        self._asleep = False
+    return operation.begin(stages())
 
 
 def release(request: MPI.Request) -> None:
@@ -310,10 +250,3 @@ def release(request: MPI.Request) -> None:
         yield Transfer(request)
 
     Operation().begin(stages()).Free()
-
-
-def _close_engine(comm: MPI.Comm, keyval: int, engine: Engine) -> None:
-    engine.close()
-
-
-_engine = Engine()

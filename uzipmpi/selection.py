@@ -21,7 +21,7 @@ from uzipmpi.head import HEAD_BYTES, starts_like_a_head
 from uzipmpi.kernels import codec
 from uzipmpi.typing import DType, Tensor
 
-__all__ = ["PLAIN", "Choice", "Facts", "check", "choose", "compressing", "message"]
+__all__ = ["PLAIN", "Choice", "Facts", "always_plain", "check", "choose", "compressing", "message"]
 
 # As the name of an algorithm: leave the call to MPI.
 PLAIN = "mpi"
@@ -198,8 +198,8 @@ def _serves(row: Row, facts: Facts) -> bool:
     return registry.find(row.operation, row.algorithm).rank_order
 
 
-def _why_plain_message(end: Endpoint, tensor: Tensor, dest: int) -> str:
-    """Return why a message is not compressed; nothing if it is."""
+def always_plain(end: Endpoint, tensor: Tensor, dest: int) -> str:
+    """Return why no message of this type and size is compressed; nothing if one may be."""
     config, nodes = end.config, end.handle.nodes
     if tensor.dtype is DType.BYTES:
         return "not floating point"
@@ -209,6 +209,12 @@ def _why_plain_message(end: Endpoint, tensor: Tensor, dest: int) -> str:
         return "compress is never"
     if config.compress == "auto" and nodes[dest] == nodes[end.handle.rank]:
         return "both ranks on one node"
-    if config.codec != "raw" and codec.predict(tensor) > WORTHWHILE_RATIO:
-        return "incompressible"
     return ""
+
+
+def _why_plain_message(end: Endpoint, tensor: Tensor, dest: int) -> str:
+    """Return why a message is not compressed; nothing if it is."""
+    reason = always_plain(end, tensor, dest)
+    if not reason and end.config.codec != "raw" and codec.predict(tensor) > WORTHWHILE_RATIO:
+        return "incompressible"
+    return reason

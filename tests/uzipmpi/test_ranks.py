@@ -13,6 +13,11 @@ def test_wire(mpirun: Callable[..., str], algorithm: str) -> None:
     mpirun(2, "ranks_wire.py", timeout=120, env={"UZIPMPI_P2P": algorithm})
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_flavours(mpirun: Callable[..., str], n: int) -> None:
+    mpirun(n, "ranks_flavours.py", timeout=120)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_requests(mpirun: Callable[..., str], n: int) -> None:
     mpirun(n, "ranks_requests.py", timeout=120)
@@ -32,6 +37,12 @@ def test_comm(mpirun: Callable[..., str], n: int) -> None:
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_collectives(mpirun: Callable[..., str], n: int, compress: str) -> None:
     mpirun(n, "ranks_collectives.py", timeout=120, env={"UZIPMPI_COMPRESS": compress})
+
+
+@pytest.mark.parametrize("compress", ["auto", "always"])
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_begun_collectives(mpirun: Callable[..., str], n: int, compress: str) -> None:
+    mpirun(n, "ranks_begun.py", timeout=120, env={"UZIPMPI_COMPRESS": compress})
 
 
 def test_more_than_2_31_values(mpirun: Callable[..., str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -38,13 +39,20 @@ class MpiHost:
         self.size = comm.Get_size()
         self.bytes_sent = 0
         self.messages_sent = 0
+        self._isend = comm.Isend
+
+    def synchronous(self) -> MpiHost:
+        """Return a transport whose sends complete when they are being received, not before."""
+        other = copy.copy(self)
+        other._isend = self.comm.Issend
+        return other
 
     def isend(self, memory: Bytes, dest: int, tag: int) -> Transfer:
         """Start sending ``memory``, which must not change until the transfer is complete."""
         self.bytes_sent += memory.size
         self.messages_sent += 1
         with counted(memory) as (count, datatype):
-            return Transfer(self.comm.Isend([memory, count, datatype], dest, tag), memory)
+            return Transfer(self._isend([memory, count, datatype], dest, tag), memory)
 
     def irecv(self, memory: Bytes, source: int, tag: int) -> Transfer:
         """Start receiving at most ``memory.size`` bytes; a larger message fails the transfer."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
+from typing import TypeVar
 
 from mpi4py import MPI
 
 from uzipmpi.typing import Bytes
 
-__all__ = ["Transfer", "wait_any"]
+__all__ = ["Arrival", "Transfer", "wait_any"]
+
+Self = TypeVar("Self", bound="Transfer")
+
+STATUS_BYTES = MPI._sizeof(MPI.Status)
+BASE = MPI.Request  # a program may put a class of ours in its place
 
 
 class Transfer(MPI.Request):
@@ -25,14 +32,14 @@ class Transfer(MPI.Request):
         The buffer that it sends or fills.
     """
 
-    def __new__(cls, request: MPI.Request, memory: Bytes | None = None) -> Transfer:
+    def __new__(cls: type[Self], request: MPI.Request, memory: Bytes | None = None) -> Self:
         return super().__new__(cls, request)
 
     def __init__(self, request: MPI.Request, memory: Bytes | None = None) -> None:
         self.memory = memory
         self._complete = False
         self._nbytes = 0
-        self._error: MPI.Exception | None = None
+        self._error: Exception | None = None
 
     def finished(self) -> bool:
         """Return whether the transfer is complete; never blocks.
@@ -42,19 +49,23 @@ class Transfer(MPI.Request):
         mpi4py.MPI.Exception
             Once, if the transfer failed, as by a message larger than its buffer. It is complete.
         """
-        if not self._complete:
-            status = MPI.Status()
-            try:
-                if not self.Test(status):
-                    return False
-            except MPI.Exception as error:
-                self.fail(error)
-            else:
-                self.complete(status)
+        if not self._complete and not self.poll():
+            return False
         if self._error is not None:
             failure, self._error = self._error, None
             raise failure
         return True
+
+    def poll(self) -> bool:
+        """Return whether the transfer is complete, or has failed; never blocks."""
+        if not self._complete:
+            status = MPI.Status()
+            try:
+                if self.Test(status):
+                    self.complete(status)
+            except MPI.Exception as error:
+                self.fail(error)
+        return self._complete
 
     @property
     def nbytes(self) -> int:
@@ -68,10 +79,35 @@ class Transfer(MPI.Request):
         elements = status.Get_elements(MPI.BYTE) if status.source >= 0 else 0
         self._nbytes = max(elements, 0)
 
-    def fail(self, error: MPI.Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Note that MPI completed the request with an error, which :meth:`finished` will raise."""
         self._complete = True
         self._error = error
+
+
+class Arrival(Transfer):
+    """A receive that remembers its whole status, which is None until it has succeeded."""
+
+    status: MPI.Status | None = None
+
+    @classmethod
+    def of(cls, status: MPI.Status, memory: Bytes) -> Arrival:
+        """Return the receive of a message that is in its place already."""
+        arrival = cls(BASE(), memory)
+        arrival.complete(status)
+        return arrival
+
+    def complete(self, status: MPI.Status) -> None:
+        """Note that MPI completed the request with this status."""
+        super().complete(status)
+        self.status = status
+
+    def wait_into(self, status: MPI.Status) -> None:
+        """Block until it is complete and fill in somebody's status."""
+        if self.status is None:
+            self.Wait(status)
+            return
+        ctypes.memmove(MPI._addressof(status), MPI._addressof(self.status), STATUS_BYTES)
 
 
 def wait_any(requests: Sequence[MPI.Request]) -> None:
@@ -84,7 +120,7 @@ def wait_any(requests: Sequence[MPI.Request]) -> None:
     status = MPI.Status()
     active = [request for request in requests if request != MPI.REQUEST_NULL]
     try:
-        index = MPI.Request.Waitany(active, status)
+        index = BASE.Waitany(active, status)
     except MPI.Exception as error:
         # MPI does not tell which one failed, but completed requests are null.
         failed = [request for request in active if request == MPI.REQUEST_NULL]

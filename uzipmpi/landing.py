@@ -1,0 +1,238 @@
+"""Where a message of either kind arrives: plain values, or the head of values in parts.
+
+A receive is posted with the user's own memory where a head fits, so that plain values need no copy.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from uzipmpi import buffers, derived
+from uzipmpi.algorithms import sendrecv
+from uzipmpi.algorithms.context import Record
+from uzipmpi.algorithms.stream import Stream
+from uzipmpi.errors import MismatchError
+from uzipmpi.handle import Endpoint
+from uzipmpi.head import HEAD_BYTES, Head
+from uzipmpi.matching import Held
+from uzipmpi.transports.transfer import Arrival
+from uzipmpi.typing import Bytes, DType, Tensor
+
+__all__ = ["Landing", "land"]
+
+
+class Landing:
+    """Where a message arrives.
+
+    Parameters
+    ----------
+    end
+        The communicator.
+    tensor
+        Where the values go.
+    spec
+        The user's specification if its datatype is derived: ``tensor`` is staging memory then.
+    posted
+        The memory of the receive: the tensor's, or scratch where that is too short for a head.
+
+    Attributes
+    ----------
+    head
+        The head that arrived, if it was one.
+    arrival
+        The receive, once it is posted.
+    reserved_at
+        The address of the memory, if it is kept to this receive.
+    """
+
+    def __init__(
+        self, end: Endpoint, tensor: Tensor, spec: Any = None, posted: Bytes | None = None
+    ) -> None:
+        self._end, self._tensor, self._derived = end, tensor, spec
+        self.head: Head | None = None
+        self.arrival: Arrival | None = None
+        self._record = Record()
+        self._seen: Bytes | None = None
+        self.reserved_at: int | None = None
+        if posted is None:
+            short = tensor.nbytes < HEAD_BYTES
+            posted = np.empty(HEAD_BYTES, np.uint8) if short else tensor.memory
+        self.posted = posted
+
+    @property
+    def spec(self) -> list[Any]:
+        """What to post the receive with."""
+        memory = self.posted
+        if memory.size <= buffers.INT_MAX:
+            return [memory, memory.size, MPI.BYTE]
+        return buffers.plain_tensor(Tensor(memory, DType.BYTES))
+
+    def reserve(self) -> None:
+        """Keep the memory to this receive until :meth:`release`.
+
+        Another one that is under way may have the same memory, as bandwidth tests do. Its values
+        would then overwrite the head of this one: so this one is posted with scratch.
+        """
+        if self._derived is not None or self.posted is not self._tensor.memory:
+            return
+        if not _reserved.add(self, self.posted):
+            self.posted = np.empty(self.posted.size, np.uint8)
+
+    def release(self) -> None:
+        """Leave the memory to others."""
+        _reserved.remove(self)
+
+    def protect_others(self) -> None:
+        """Save the heads that have arrived where :meth:`settle` is about to write values."""
+        if self._derived is None and self.posted is not self._tensor.memory:
+            _reserved.protect(self._tensor.memory)
+
+    def take(self, held: Held) -> Arrival:
+        """Bring in a message that a probe has taken, in place of a posted receive."""
+        if held.message is None:
+            assert held.content is not None
+            self.posted[:HEAD_BYTES] = held.content
+            status = MPI.Status()
+            held.report(status, HEAD_BYTES)
+            return Arrival.of(status, self.posted)
+        if held.nbytes > self.posted.size:  # receive all, so that no MPI has to truncate
+            self.posted = np.empty(held.nbytes, np.uint8)
+        return Arrival(held.message.Irecv(self.spec), self.posted)
+
+    def look(self, status: MPI.Status) -> None:
+        """Save what may be a head: the memory may be written to from now on."""
+        if self._seen is None and status.Get_count(MPI.BYTE) == HEAD_BYTES:
+            self._seen = self.posted[:HEAD_BYTES].copy()
+
+    def parts(self, status: MPI.Status) -> Stream | None:
+        """Look at what arrived; return the stream that brings the values if it was a head.
+
+        Raises
+        ------
+        FormatError
+            If it was a damaged head.
+        """
+        self.look(status)
+        if self._seen is None:
+            return None
+        head = self.head = Head.unpack(self._seen)
+        if head is None:
+            return None
+        context = self._end.context(head.tag)
+        self._record = context.record
+        source = status.Get_source()
+        if head.nbytes > self._tensor.nbytes or self._mismatch:
+            return sendrecv.discard(context, head.nbytes, source, head.tag, head.parts)
+        place = Tensor(self.posted[: head.nbytes], head.dtype)
+        return sendrecv.incoming(context, place, source, head.tag, head.parts)
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes that came in, if it was a head."""
+        return HEAD_BYTES + self._record.received_bytes
+
+    def settle(self, status: MPI.Status) -> None:
+        """Put the values in their place once all have arrived, and their size into the status.
+
+        Raises
+        ------
+        mpi4py.MPI.Exception
+            ``MPI.ERR_TRUNCATE`` if there were more than the buffer holds.
+        MismatchError
+            With ``verify``, if they are of another type than the buffer.
+        """
+        nbytes = self.head.nbytes if self.head else status.Get_elements(MPI.BYTE)
+        if nbytes > self._tensor.nbytes:
+            raise MPI.Exception(MPI.ERR_TRUNCATE)
+        if self._mismatch:
+            raise MismatchError(self._mismatch)
+        if self.posted is not self._tensor.memory:
+            self._tensor.memory[:nbytes] = self.posted[:nbytes]
+        if self.head:
+            status.Set_elements(MPI.BYTE, nbytes)
+        if self._derived is not None:
+            derived.unpack(Tensor(self._tensor.memory[:nbytes], self._tensor.dtype), self._derived)
+
+    @property
+    def _mismatch(self) -> str:
+        """What is wrong with the data type that was sent, if anything is to be."""
+        if self.head is None or not self._end.config.verify:
+            return ""
+        sent, expected = self.head.dtype, self._tensor.dtype
+        if sent is expected or DType.BYTES in (sent, expected):
+            return ""
+        return (
+            f"rank {self._end.handle.rank}: expected a message of {expected.name}, "
+            f"found one of {sent.name}"
+        )
+
+
+def land(end: Endpoint, buf: Any) -> Landing | None:
+    """Return where a message arrives, None if only plain messages do or the buffer is wrong."""
+    if not end.handle.framed:
+        return None
+    tensor = buffers.block(buf, writable=True)
+    if tensor is not None:
+        return Landing(end, tensor)
+    return Landing(end, derived.pack(buf), buf) if buffers.is_derived(buf) else None
+
+
+class Reservations:
+    """The memory of receives that are under way: disjoint ranges, in order of address."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        self._landings: list[Landing] = []
+        self._lock = threading.Lock()
+
+    def add(self, landing: Landing, memory: Bytes) -> bool:
+        """Reserve memory; return whether that was possible, as none of it was reserved."""
+        start, stop = _range(memory)
+        with self._lock:
+            index = bisect.bisect_right(self._stops, start)
+            if index < len(self._starts) and self._starts[index] < stop:
+                return False
+            self._starts.insert(index, start)
+            self._stops.insert(index, stop)
+            self._landings.insert(index, landing)
+        landing.reserved_at = start
+        return True
+
+    def remove(self, landing: Landing) -> None:
+        """Forget a reservation, if there is one."""
+        if landing.reserved_at is None:
+            return
+        with self._lock:
+            index = bisect.bisect_left(self._starts, landing.reserved_at)
+            for ranges in (self._starts, self._stops, self._landings):
+                del ranges[index]
+        landing.reserved_at = None
+
+    def protect(self, memory: Bytes) -> None:
+        """Let receives whose memory is about to be overwritten look at what has arrived there.
+
+        It asks MPI about their requests: only the progress engine may do that.
+        """
+        start, stop = _range(memory)
+        with self._lock:
+            first = bisect.bisect_right(self._stops, start)
+            last = bisect.bisect_left(self._starts, stop)
+            landings = self._landings[first:last]
+        for landing in landings:
+            arrival = landing.arrival
+            if arrival is not None and arrival.poll() and arrival.status is not None:
+                landing.look(arrival.status)
+
+
+def _range(memory: Bytes) -> tuple[int, int]:
+    start = memory.__array_interface__["data"][0]
+    return start, start + memory.size
+
+
+_reserved = Reservations()
