@@ -16,5 +16,6 @@ from uzipmpi.algorithms import (  # noqa: F401
     reduce_scatter_direct,
     reduce_scatter_ring,
     reduce_two_shot,
+    scan_direct,
     scatter_linear,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from uzipmpi.algorithms.channel import Inbox
 from uzipmpi.algorithms.context import Context
@@ -15,7 +15,7 @@ __all__ = ["Contributions"]
 
 
 class Contributions:
-    """Frames from all other ranks, tag ``context.tag``, decoded to scratch.
+    """Frames from other ranks, tag ``context.tag``, decoded to scratch.
 
     Parameters
     ----------
@@ -23,6 +23,9 @@ class Contributions:
         The call.
     n_chunks
         Chunks of the tensor; each peer sends as many frames.
+    peers
+        Who sends; by default all others, reversed: the rank for which we are the first
+        destination is the first to be heard.
 
     Attributes
     ----------
@@ -30,12 +33,11 @@ class Contributions:
         Where the frames arrive, by rank.
     """
 
-    def __init__(self, context: Context, n_chunks: int) -> None:
+    def __init__(self, context: Context, n_chunks: int, peers: Sequence[int] | None = None) -> None:
         self._context = context
-        # Reversed: the rank for which we are the first destination is the first to be heard.
-        self.inboxes = {
-            peer: Inbox(context, peer, context.tag, n_chunks) for peer in reversed(others(context))
-        }
+        if peers is None:
+            peers = others(context)[::-1]
+        self.inboxes = {peer: Inbox(context, peer, context.tag, n_chunks) for peer in peers}
         self._buffers = {peer: scratch.take(context.chunk_bytes) for peer in self.inboxes}
 
     def take(self, own: Tensor) -> Generator[Transfer | None, None, list[Tensor]]:
@@ -47,7 +49,7 @@ class Contributions:
         for peer, inbox in self.inboxes.items():
             values[peer] = Tensor(self._buffers[peer][: own.nbytes], own.dtype)
             yield from inbox.receive(values[peer])
-        return [values[rank] for rank in range(self._context.size)]
+        return [values[rank] for rank in sorted(values)]
 
     def close(self) -> None:
         """Give the scratch back."""

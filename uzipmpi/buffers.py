@@ -32,6 +32,7 @@ __all__ = [
     "plain",
     "plain_array",
     "plain_tensor",
+    "plain_w",
     "same_memory",
 ]
 
@@ -154,6 +155,24 @@ def plain(spec: Any) -> Any:
     else:
         return spec
     return items
+
+
+def plain_w(spec: Any) -> Any:
+    """Return what :func:`plain` does for a specification with a list of datatypes at its end."""
+    if not isinstance(spec, (list, tuple)) or len(spec) < 2:
+        return spec
+    items = list(spec)
+    if _kind(items[0]) in EXTRA and isinstance(items[0], np.ndarray):
+        view = _flat(items[0])
+        items[0] = items[0] if view is None else view
+    if not isinstance(items[-1], MPI.Datatype):
+        items[-1] = [_plain_type(kind) for kind in items[-1]]
+    return items
+
+
+def _plain_type(kind: Any) -> Any:
+    element = _element(kind) if isinstance(kind, (str, np.dtype)) else None
+    return datatype(element.dtype, kind) if element and element.dtype in EXTRA else kind
 
 
 def message(spec: Any) -> Any:

@@ -1,25 +1,24 @@
-"""Collectives: arguments to tensors, the choice of an algorithm, and the call.
+"""What each collective's arguments mean: tensors for an algorithm, and what all ranks know.
 
-The choice depends on nothing but what all ranks know. A buffer with a derived datatype is packed
-by the rank that has it, and travels as bytes.
+A function of the public ones turns arguments into a :class:`~uzipmpi.call.Call`; whether that is
+done at once, begun or made persistent is its caller's affair.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from uzipmpi import buffers, derived, selection
-from uzipmpi.algorithms import operators, registry
+from uzipmpi import buffers, selection
+from uzipmpi.algorithms import operators
 from uzipmpi.algorithms.operators import Operator
-from uzipmpi.algorithms.stream import drive
+from uzipmpi.call import Call, Work
 from uzipmpi.handle import Endpoint
-from uzipmpi.p2p import codec_of
+from uzipmpi.operands import each, whole
+from uzipmpi.refusal import Arguments
 from uzipmpi.selection import Facts
 from uzipmpi.typing import DType, Tensor
 
@@ -28,323 +27,274 @@ __all__ = [
     "allreduce",
     "alltoall",
     "bcast",
+    "exscan",
     "gather",
     "reduce",
     "reduce_scatter",
     "reduce_scatter_block",
+    "scan",
     "scatter",
 ]
 
 
-class Call:
-    """One call of a collective.
-
-    Parameters
-    ----------
-    end
-        The communicator.
-    method
-        Name of mpi4py's method.
-    arguments
-        What it was called with: buffers first, as ``n_buffers`` says.
-    """
-
-    def __init__(self, end: Endpoint, method: str, n_buffers: int, *arguments: Any) -> None:
-        self._end, self._method = end, method
-        self._buffers, self._others = arguments[:n_buffers], arguments[n_buffers:]
-        self._started = time.perf_counter()
-
-    def plain(self, value_bytes: int = 0, why: str = "") -> None:
-        """Let MPI do it."""
-        specs = [buffers.plain(spec) for spec in self._buffers]
-        getattr(self._end.mpi, self._method)(*specs, *self._others)
-        self._count(value_bytes, value_bytes, "mpi", "", why)
-
-    def run(
-        self,
-        facts: Facts,
-        value_bytes: int,
-        arguments: Callable[[], Sequence[Any]],
-        received: Operand | None = None,
-    ) -> bool:
-        """Choose an algorithm and run it; return whether it was one of ours.
-
-        ``arguments`` makes its arguments then, and it leaves values in ``received``.
-        """
-        end = self._end
-        choice = selection.choose(end, facts)
-        if choice.algorithm == selection.PLAIN:
-            self.plain(value_bytes, choice.fallback)
-            return False
-        if choice.fallback:
-            end = end._replace(config=dataclasses.replace(end.config, codec="raw"))
-        context = end.context(end.handle.collective_tag())
-        drive([registry.find(facts.operation, choice.algorithm).run(context, *arguments())])
-        if received is not None:
-            received.unpack()
-        record = context.record
-        self._count(
-            record.value_bytes,
-            record.wire_bytes,
-            choice.algorithm,
-            codec_of(context),
-            choice.fallback,
-        )
-        return True
-
-    def _count(self, values: int, wire: int, algorithm: str, codec: str, why: str) -> None:
-        self._end.handle.stats.add(
-            self._method,
-            values,
-            wire,
-            time.perf_counter() - self._started,
-            algorithm=algorithm,
-            codec=codec,
-            fallback=why,
-        )
-
-
-class Operand:
-    """A buffer argument as tensors: one, or one for each rank.
-
-    Parameters
-    ----------
-    tensors
-        The memory.
-    specs
-        Where to unpack the tensors, if a datatype is derived.
-    """
-
-    def __init__(self, tensors: Sequence[Tensor], specs: Sequence[Any] = ()) -> None:
-        self.tensors = tensors
-        self._specs = specs
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in all tensors."""
-        return sum(tensor.nbytes for tensor in self.tensors)
-
-    def unpack(self) -> None:
-        """Put received values in their place."""
-        for tensor, spec in zip(self.tensors, self._specs, strict=False):
-            derived.unpack(tensor, spec)
-
-
-def whole(spec: Any, *, writable: bool = False) -> Operand | None:
-    """Return a block specification as one tensor; None if MPI should judge it."""
-    tensor = buffers.block(spec, writable=writable)
-    if tensor is not None:
-        return Operand([tensor])
-    if buffers.is_derived(spec):
-        return Operand([derived.pack(spec)], [spec])
-    _check_host(spec)
-    return None
-
-
-def each(spec: Any, n: int, *, vector: bool, writable: bool = False) -> Operand | None:
-    """Return a specification as one tensor for each rank; None if MPI should judge it."""
-    if vector:
-        tensors = buffers.blocks(spec, n, writable=writable)
-    else:
-        all_ = buffers.block(spec, writable=writable, n_blocks=n)
-        tensors = None if all_ is None else split(all_, n)
-    if tensors is not None:
-        return Operand(tensors)
-    specs = buffers.pieces(spec, n, vector=vector) if buffers.is_derived(spec) else None
-    if specs:
-        return Operand([derived.pack(piece) for piece in specs], specs)
-    _check_host(spec)
-    return None
-
-
-def split(tensor: Tensor, n: int) -> list[Tensor]:
-    """Cut a tensor into ``n`` equal parts; of bytes, whatever the size of its entries."""
-    size = tensor.nbytes // n
-    return [Tensor(tensor.memory[i * size : (i + 1) * size], tensor.dtype) for i in range(n)]
-
-
-def _check_host(spec: Any) -> None:
-    """Complain about what is not MPI's to judge: other ranks would wait for this one in vain."""
-    if buffers.on_device(spec):
-        raise TypeError("expected a buffer in host memory, found one in the memory of a GPU")
-
-
-def bcast(end: Endpoint, buf: Any, root: int) -> None:
+def bcast(end: Endpoint, buf: Any, root: int) -> Call:
     """Broadcast; the root encodes once and frames are forwarded."""
-    call = Call(end, "Bcast", 1, buf, root)
-    if _left_to_mpi(end, buf) or not 0 <= root < end.handle.size:
-        return call.plain()
+    return Call(end, "Bcast", Arguments("bcast", buf, root=root), _bcast)
+
+
+def gather(end: Endpoint, sendbuf: Any, recvbuf: Any, root: int, *, vector: bool) -> Call:
+    """Gather on the root."""
+    given = Arguments("gather", sendbuf, recvbuf, root, vector=vector)
+    return Call(end, "Gatherv" if vector else "Gather", given, _gather)
+
+
+def scatter(end: Endpoint, sendbuf: Any, recvbuf: Any, root: int, *, vector: bool) -> Call:
+    """Scatter from the root."""
+    given = Arguments("scatter", sendbuf, recvbuf, root, vector=vector)
+    return Call(end, "Scatterv" if vector else "Scatter", given, _scatter)
+
+
+def allgather(end: Endpoint, sendbuf: Any, recvbuf: Any, *, vector: bool) -> Call:
+    """Gather on all ranks; each encodes once and frames are forwarded."""
+    given = Arguments("allgather", sendbuf, recvbuf, vector=vector)
+    return Call(end, "Allgatherv" if vector else "Allgather", given, _allgather)
+
+
+def alltoall(end: Endpoint, sendbuf: Any, recvbuf: Any, *, vector: bool) -> Call:
+    """Exchange with all ranks; in place, what is sent is copied first."""
+    given = Arguments("alltoall", sendbuf, recvbuf, vector=vector)
+    return Call(end, "Alltoallv" if vector else "Alltoall", given, _alltoall)
+
+
+def allreduce(end: Endpoint, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+    """Reduce on all ranks."""
+    sendbuf = _in_place_if_same(sendbuf, recvbuf)
+    return Call(end, "Allreduce", Arguments("allreduce", sendbuf, recvbuf, op=op), _on_all)
+
+
+def reduce(end: Endpoint, sendbuf: Any, recvbuf: Any, op: Any, root: int) -> Call:
+    """Reduce on the root."""
+    if end.handle.rank == root:
+        sendbuf = _in_place_if_same(sendbuf, recvbuf)
+    return Call(end, "Reduce", Arguments("reduce", sendbuf, recvbuf, root, op), _reduce)
+
+
+def reduce_scatter(
+    end: Endpoint, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None, op: Any
+) -> Call:
+    """Reduce, and give rank r the r-th of ``recvcounts`` values."""
+    sendbuf = _in_place_if_same(sendbuf, recvbuf)
+    given = Arguments("reduce_scatter", sendbuf, recvbuf, None, op, recvcounts, vector=True)
+    return Call(end, "Reduce_scatter", given, _reduce_scatter)
+
+
+def reduce_scatter_block(end: Endpoint, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+    """Reduce, and give every rank as many of the values."""
+    sendbuf = _in_place_if_same(sendbuf, recvbuf)
+    given = Arguments("reduce_scatter", sendbuf, recvbuf, op=op)
+    return Call(end, "Reduce_scatter_block", given, _reduce_scatter_block)
+
+
+def scan(end: Endpoint, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+    """Reduce over the ranks up to this one; AVG divides by their number."""
+    sendbuf = _in_place_if_same(sendbuf, recvbuf)
+    return Call(end, "Scan", Arguments("scan", sendbuf, recvbuf, op=op), _on_all)
+
+
+def exscan(end: Endpoint, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+    """Reduce over the ranks before this one; nothing is received on the first."""
+    sendbuf = _in_place_if_same(sendbuf, recvbuf)
+    return Call(end, "Exscan", Arguments("exscan", sendbuf, recvbuf, op=op), _on_all)
+
+
+def _bcast(end: Endpoint, given: Arguments) -> Work | None:
+    buf, root = given.sendbuf, given.root
+    if _left_to_mpi(end, buf) or not _is_rank(end, root):
+        return None
     is_root = end.handle.rank == root
     operand = whole(buf, writable=not is_root)
     if operand is None:
-        return call.plain()
-    facts = _facts(end, "bcast", operand.nbytes)
-    value_bytes, received = (operand.nbytes, None) if is_root else (0, operand)
-    call.run(facts, value_bytes, lambda: (operand.tensors[0], root), received)
+        return None
+
+    def arguments() -> Sequence[Any]:
+        operand.pack()
+        return operand.tensors[0], root
+
+    facts = _facts(end, given, operand.nbytes)
+    if is_root:
+        return Work(facts, operand.nbytes, arguments)
+    return Work(facts, 0, arguments, operand.unpack)
 
 
-def allgather(end: Endpoint, sendbuf: Any, recvbuf: Any, *, vector: bool) -> None:
-    """Gather on all ranks; each encodes once and frames are forwarded."""
-    call = Call(end, "Allgatherv" if vector else "Allgather", 2, sendbuf, recvbuf)
-    if _left_to_mpi(end, recvbuf):
-        return call.plain()
-    recv = each(recvbuf, end.handle.size, vector=vector, writable=True)
-    in_place = buffers.is_in_place(sendbuf)
-    send = recv if in_place else whole(sendbuf)
+def _allgather(end: Endpoint, given: Arguments) -> Work | None:
+    rank, size = end.handle.rank, end.handle.size
+    if _left_to_mpi(end, given.recvbuf):
+        return None
+    recv = each(given.recvbuf, size, vector=given.vector, writable=True)
+    in_place = buffers.is_in_place(given.sendbuf)
+    send = recv if in_place else whole(given.sendbuf)
     if send is None or recv is None:
-        return call.plain()
-    own = recv.tensors[end.handle.rank] if in_place else send.tensors[0]
-    _same_size(own, recv.tensors[end.handle.rank])
-    facts = _facts(end, "allgather", recv.nbytes)
-    call.run(facts, own.nbytes, lambda: (own, recv.tensors), recv)
+        return None
+    own = send.tensors[rank if in_place else 0]
+    _same_size(own, recv.tensors[rank])
+
+    def arguments() -> Sequence[Any]:
+        send.pack()
+        return own, recv.tensors
+
+    return Work(_facts(end, given, recv.nbytes), own.nbytes, arguments, recv.unpack)
 
 
-def gather(end: Endpoint, sendbuf: Any, recvbuf: Any, root: int, *, vector: bool) -> None:
-    """Gather on the root."""
-    call = Call(end, "Gatherv" if vector else "Gather", 2, sendbuf, recvbuf, root)
+def _gather(end: Endpoint, given: Arguments) -> Work | None:
+    root, size = given.root, end.handle.size
     is_root = end.handle.rank == root
-    leading = recvbuf if is_root else sendbuf
-    if _left_to_mpi(end, leading, vector=vector) or not 0 <= root < end.handle.size:
-        return call.plain()
-    recv = each(recvbuf, end.handle.size, vector=vector, writable=True) if is_root else None
-    in_place = is_root and buffers.is_in_place(sendbuf)
-    send = recv if in_place else whole(sendbuf)
-    if send is None or (is_root and recv is None):
-        return call.plain()
+    leading = given.recvbuf if is_root else given.sendbuf
+    if _left_to_mpi(end, leading, vector=given.vector) or not _is_rank(end, root):
+        return None
+    recv = each(given.recvbuf, size, vector=given.vector, writable=True) if is_root else None
+    in_place = is_root and buffers.is_in_place(given.sendbuf)
+    send = recv if in_place else whole(given.sendbuf)
+    if send is None or root is None or (is_root and recv is None):
+        return None
     own = send.tensors[root if in_place else 0]
     recvs = recv.tensors if recv else None
     if recvs is not None:
         _same_size(own, recvs[root])
-    facts = _facts(end, "gather", None if vector else own.nbytes)
-    call.run(facts, 0 if is_root else own.nbytes, lambda: (own, recvs, root), recv)
-
-
-def scatter(end: Endpoint, sendbuf: Any, recvbuf: Any, root: int, *, vector: bool) -> None:
-    """Scatter from the root."""
-    call = Call(end, "Scatterv" if vector else "Scatter", 2, sendbuf, recvbuf, root)
-    is_root = end.handle.rank == root
-    leading = sendbuf if is_root else recvbuf
-    if _left_to_mpi(end, leading, vector=vector) or not 0 <= root < end.handle.size:
-        return call.plain()
-    send = each(sendbuf, end.handle.size, vector=vector) if is_root else None
-    in_place = is_root and buffers.is_in_place(recvbuf)
-    recv = send if in_place else whole(recvbuf, writable=True)
-    if recv is None or (is_root and send is None):
-        return call.plain()
-    own = recv.tensors[root if in_place else 0]
-    sends = send.tensors if send else None
-    if sends is not None:
-        _same_size(sends[root], own)
-    facts = _facts(end, "scatter", None if vector else own.nbytes)
-    value_bytes = send.nbytes - own.nbytes if send else 0
-    call.run(facts, value_bytes, lambda: (sends, own, root), None if in_place else recv)
-
-
-def alltoall(end: Endpoint, sendbuf: Any, recvbuf: Any, *, vector: bool) -> None:
-    """Exchange with all ranks; in place, what is sent is copied first."""
-    call = Call(end, "Alltoallv" if vector else "Alltoall", 2, sendbuf, recvbuf)
-    if _left_to_mpi(end, recvbuf, vector=vector):
-        return call.plain()
-    size, rank = end.handle.size, end.handle.rank
-    recv = each(recvbuf, size, vector=vector, writable=True)
-    in_place = buffers.is_in_place(sendbuf)
-    send = recv if in_place else each(sendbuf, size, vector=vector)
-    if send is None or recv is None:
-        return call.plain()
-    _same_size(send.tensors[rank], recv.tensors[rank])
 
     def arguments() -> Sequence[Any]:
+        send.pack()
+        return own, recvs, root
+
+    facts = _facts(end, given, None if given.vector else own.nbytes)
+    if recv is None:
+        return Work(facts, own.nbytes, arguments)
+    return Work(facts, 0, arguments, recv.unpack)
+
+
+def _scatter(end: Endpoint, given: Arguments) -> Work | None:
+    root, size = given.root, end.handle.size
+    is_root = end.handle.rank == root
+    leading = given.sendbuf if is_root else given.recvbuf
+    if _left_to_mpi(end, leading, vector=given.vector) or not _is_rank(end, root):
+        return None
+    send = each(given.sendbuf, size, vector=given.vector) if is_root else None
+    in_place = is_root and buffers.is_in_place(given.recvbuf)
+    recv = send if in_place else whole(given.recvbuf, writable=True)
+    if recv is None or root is None or (is_root and send is None):
+        return None
+    own = recv.tensors[root if in_place else 0]
+    if send is not None:
+        _same_size(send.tensors[root], own)
+
+    def arguments() -> Sequence[Any]:
+        if send is None:
+            return None, own, root
+        send.pack()
+        return send.tensors, own, root
+
+    facts = _facts(end, given, None if given.vector else own.nbytes)
+    value_bytes = send.nbytes - own.nbytes if send else 0
+    if in_place:
+        return Work(facts, value_bytes, arguments)
+    return Work(facts, value_bytes, arguments, recv.unpack)
+
+
+def _alltoall(end: Endpoint, given: Arguments) -> Work | None:
+    rank, size = end.handle.rank, end.handle.size
+    if _left_to_mpi(end, given.recvbuf, vector=given.vector):
+        return None
+    recv = each(given.recvbuf, size, vector=given.vector, writable=True)
+    in_place = buffers.is_in_place(given.sendbuf)
+    send = recv if in_place else each(given.sendbuf, size, vector=given.vector)
+    if send is None or recv is None:
+        return None
+    own = send.tensors[rank]
+    _same_size(own, recv.tensors[rank])
+
+    def arguments() -> Sequence[Any]:
+        send.pack()
         sends = send.tensors
         if in_place:
             sends = [Tensor(tensor.memory.copy(), tensor.dtype) for tensor in sends]
         return sends, recv.tensors
 
-    facts = _facts(end, "alltoall", None if vector else send.nbytes)
-    call.run(facts, send.nbytes - send.tensors[rank].nbytes, arguments, recv)
+    facts = _facts(end, given, None if given.vector else send.nbytes)
+    return Work(facts, send.nbytes - own.nbytes, arguments, recv.unpack)
 
 
-def allreduce(end: Endpoint, sendbuf: Any, recvbuf: Any, op: Any) -> None:
-    """Reduce on all ranks."""
-    sendbuf = _in_place_if_same(sendbuf, recvbuf)
-    call = Call(end, "Allreduce", 2, sendbuf, recvbuf, op)
-    recv = buffers.block(recvbuf, writable=True)
-    send = recv if buffers.is_in_place(sendbuf) else buffers.block(sendbuf)
+def _on_all(end: Endpoint, given: Arguments) -> Work | None:
+    """Understand a reduction that every rank gives to and gets."""
+    recv = buffers.block(given.recvbuf, writable=True)
+    in_place = buffers.is_in_place(given.sendbuf)
+    send = recv if in_place else buffers.block(given.sendbuf)
     if send is None or recv is None:
-        return call.plain()
-    operator = _operator(op, send)
+        return None
+    operator = _operator(given.op, send)
     _alike(send, recv, recv.count)
-    facts = _facts(end, "allreduce", send.nbytes, send.dtype, operator)
-    call.run(facts, send.nbytes, lambda: (send, recv, operator))
+    facts = _facts(end, given, send.nbytes, send.dtype, operator)
+    return Work(facts, send.nbytes, lambda: (send, recv, operator))
 
 
-def reduce(end: Endpoint, sendbuf: Any, recvbuf: Any, op: Any, root: int) -> None:
-    """Reduce on the root."""
+def _reduce(end: Endpoint, given: Arguments) -> Work | None:
+    root = given.root
     is_root = end.handle.rank == root
-    sendbuf = _in_place_if_same(sendbuf, recvbuf) if is_root else sendbuf
-    call = Call(end, "Reduce", 2, sendbuf, recvbuf, op, root)
-    recv = buffers.block(recvbuf, writable=True) if is_root else None
-    send = recv if is_root and buffers.is_in_place(sendbuf) else buffers.block(sendbuf)
-    if send is None or (is_root and recv is None) or not 0 <= root < end.handle.size:
-        return call.plain()
-    operator = _operator(op, send)
+    recv = buffers.block(given.recvbuf, writable=True) if is_root else None
+    in_place = is_root and buffers.is_in_place(given.sendbuf)
+    send = recv if in_place else buffers.block(given.sendbuf)
+    if send is None or (is_root and recv is None) or not _is_rank(end, root):
+        return None
+    operator = _operator(given.op, send)
     if recv is not None:
         _alike(send, recv, recv.count)
-    facts = _facts(end, "reduce", send.nbytes, send.dtype, operator)
-    call.run(facts, send.nbytes, lambda: (send, recv, operator, root))
+    facts = _facts(end, given, send.nbytes, send.dtype, operator)
+    return Work(facts, send.nbytes, lambda: (send, recv, operator, root))
 
 
-def reduce_scatter(end: Endpoint, sendbuf: Any, recvbuf: Any, recvcounts: Any, op: Any) -> None:
-    """Reduce, and give rank r the r-th of ``recvcounts`` values."""
-    sendbuf = _in_place_if_same(sendbuf, recvbuf)
-    call = Call(end, "Reduce_scatter", 2, sendbuf, recvbuf, recvcounts, op)
-    recv = buffers.block(recvbuf, writable=True)
-    in_place = buffers.is_in_place(sendbuf)
-    send = recv if in_place else buffers.block(sendbuf)
-    if send is None or recv is None or (in_place and recvcounts is None):
-        return call.plain()
-    if recvcounts is None:
+def _reduce_scatter(end: Endpoint, given: Arguments) -> Work | None:
+    recv = buffers.block(given.recvbuf, writable=True)
+    in_place = buffers.is_in_place(given.sendbuf)
+    send = recv if in_place else buffers.block(given.sendbuf)
+    if send is None or recv is None or (in_place and given.counts is None):
+        return None
+    if given.counts is None:
         counts = end.handle.private.allgather(recv.count)
     else:
-        counts = [int(count) for count in recvcounts]
+        counts = [int(count) for count in given.counts]
     if len(counts) != end.handle.size:
-        return call.plain()
+        return None
     own = _shard(recv, counts, end.handle.rank, in_place=in_place)
     _alike(send, own, sum(counts), counts[end.handle.rank])
-    _scattered(end, call, send, own, counts, op, in_place=in_place)
+    return _scattered(end, given, send, own, counts)
 
 
-def reduce_scatter_block(end: Endpoint, sendbuf: Any, recvbuf: Any, op: Any) -> None:
-    """Reduce, and give every rank as many of the values."""
+def _reduce_scatter_block(end: Endpoint, given: Arguments) -> Work | None:
     size = end.handle.size
-    sendbuf = _in_place_if_same(sendbuf, recvbuf)
-    call = Call(end, "Reduce_scatter_block", 2, sendbuf, recvbuf, op)
-    in_place = buffers.is_in_place(sendbuf)
-    recv = buffers.block(recvbuf, writable=True, n_blocks=size if in_place else 1)
-    send = recv if in_place else buffers.block(sendbuf, n_blocks=size)
+    in_place = buffers.is_in_place(given.sendbuf)
+    recv = buffers.block(given.recvbuf, writable=True, n_blocks=size if in_place else 1)
+    send = recv if in_place else buffers.block(given.sendbuf, n_blocks=size)
     if send is None or recv is None:
-        return call.plain()
+        return None
     counts = [send.count // size] * size
     own = _shard(recv, counts, end.handle.rank, in_place=in_place)
     _alike(send, own, sum(counts), counts[0])
-    _scattered(end, call, send, own, counts, op, in_place=in_place)
+    return _scattered(end, given, send, own, counts)
 
 
 def _scattered(
-    end: Endpoint,
-    call: Call,
-    send: Tensor,
-    own: Tensor,
-    counts: Sequence[int],
-    op: Any,
-    *,
-    in_place: bool,
-) -> None:
-    operator = _operator(op, send)
-    facts = _facts(end, "reduce_scatter", send.nbytes, send.dtype, operator)
+    end: Endpoint, given: Arguments, send: Tensor, own: Tensor, counts: Sequence[int]
+) -> Work:
+    operator = _operator(given.op, send)
+    facts = _facts(end, given, send.nbytes, send.dtype, operator)
+    if not buffers.is_in_place(given.sendbuf):
+        return Work(facts, send.nbytes, lambda: (send, own, counts, operator))
     # In place, the result lies among the contributions, over those to other shards.
-    apart = Tensor(np.empty_like(own.memory), own.dtype) if in_place else own
-    if call.run(facts, send.nbytes, lambda: (send, apart, counts, operator)) and in_place:
-        np.copyto(own.memory, apart.memory)
+    apart = Tensor(np.empty_like(own.memory), own.dtype)
+    return Work(
+        facts,
+        send.nbytes,
+        lambda: (send, apart, counts, operator),
+        lambda: np.copyto(own.memory, apart.memory),
+    )
 
 
 def _shard(recv: Tensor, counts: Sequence[int], rank: int, *, in_place: bool) -> Tensor:
@@ -352,14 +302,19 @@ def _shard(recv: Tensor, counts: Sequence[int], rank: int, *, in_place: bool) ->
     return recv[: counts[rank]] if in_place else recv
 
 
+def _is_rank(end: Endpoint, root: int | None) -> bool:
+    return root is not None and 0 <= root < end.handle.size
+
+
 def _facts(
     end: Endpoint,
-    operation: str,
+    given: Arguments,
     nbytes: int | None,
     dtype: DType | None = None,
     op: Operator | None = None,
 ) -> Facts:
-    return Facts(operation, end.handle.size, nbytes, end.config.min_bytes, dtype, op)
+    size, min_bytes = end.handle.size, end.config.min_bytes
+    return Facts(given.operation, size, nbytes, min_bytes, dtype, op, given.root)
 
 
 def _left_to_mpi(end: Endpoint, spec: Any, *, vector: bool = False) -> bool:

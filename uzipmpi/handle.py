@@ -57,10 +57,13 @@ class Handle:
         # Whether a message may come as a head and parts; else every message is plain MPI's.
         self.framed = threads and compresses(config, self.one_node)
         self.matching = Matching()
-        # Messages use the lower half of the tags, counted per destination; collectives the upper.
+        # Messages use the lower half of the tags, counted per destination; collectives the third
+        # quarter; the last is for persistent collectives, which keep theirs.
         self._half = (_tag_ub() + 1) // 2
+        self._calls = self._half // 2 // TAGS_PER_CALL
         self._messages = [itertools.count() for _ in nodes]
         self._collectives = itertools.count()
+        self._persistent = itertools.count()
 
     @property
     def threads_per_rank(self) -> int:
@@ -74,7 +77,15 @@ class Handle:
 
     def collective_tag(self) -> int:
         """Return the first of the tags of the next collective; the same on every rank."""
-        call = next(self._collectives) % (self._half // TAGS_PER_CALL)
+        call = next(self._collectives) % self._calls
+        return self._half + call * TAGS_PER_CALL
+
+    def persistent_tag(self) -> int:
+        """Return the first of the tags of the next persistent collective; the same on every rank.
+
+        They are used again after millions of others have been made.
+        """
+        call = self._calls + next(self._persistent) % self._calls
         return self._half + call * TAGS_PER_CALL
 
     def heir(self, private: MPI.Intracomm, config: Config) -> Handle:
@@ -99,10 +110,12 @@ class Endpoint(NamedTuple):
     handle: Handle
     config: Config
 
-    def context(self, tag: int) -> Context:
+    def context(self, tag: int, *, call: int = 0, blocking: bool = False) -> Context:
         """Return what an algorithm is given; ``tag`` is the first that it may use."""
         threads = self.config.threads or self.handle.threads_per_rank
-        return Context(self.handle.transport, self.config, tag, threads=threads)
+        return Context(
+            self.handle.transport, self.config, tag, threads=threads, call=call, blocking=blocking
+        )
 
 
 def compresses(config: Config, one_node: bool) -> bool:

@@ -51,6 +51,8 @@ class Facts(NamedTuple):
         Of a reduction; elsewhere ranks may name different types for the same bytes.
     op
         Of a reduction; None if only MPI knows it.
+    root
+        Where the operation has one.
     """
 
     operation: str
@@ -59,6 +61,7 @@ class Facts(NamedTuple):
     min_bytes: int
     dtype: DType | None = None
     op: Operator | None = None
+    root: int | None = None
 
     @property
     def small(self) -> bool:
@@ -110,8 +113,12 @@ TABLE = (
     Row("bcast", "scatter_allgather"),
     Row("gather", "linear"),
     Row("scatter", "linear"),
+    Row("scan", "direct"),
+    Row("exscan", "direct"),
 )
-OPERATIONS = tuple(dict.fromkeys(row.operation for row in TABLE))
+# Prefix reductions are MPI's wherever it can add the type: there is nothing to choose.
+PREFIX = ("scan", "exscan")
+OPERATIONS = tuple(dict.fromkeys(row.operation for row in TABLE if row.operation not in PREFIX))
 
 
 def check(config: Config) -> Config:
@@ -138,17 +145,33 @@ def compressing(end: Endpoint) -> bool:
     return end.handle.threads and compresses(end.config, end.handle.one_node)
 
 
-def choose(end: Endpoint, facts: Facts) -> Choice:
-    """Choose the algorithm of a collective; the same on all ranks."""
+def choose(end: Endpoint, facts: Facts, *, in_call_order: bool = True) -> Choice:
+    """Choose the algorithm of a collective; the same on all ranks.
+
+    Parameters
+    ----------
+    end
+        The communicator.
+    facts
+        What all ranks know of the call.
+    in_call_order
+        All ranks begin it in the same order among their calls, so it may use MPI's collectives.
+    """
     reason = _why_plain(end, facts)
     if reason and _mpi_can(facts):
         return Choice(PLAIN, reason)
-    name = getattr(end.config, facts.operation)
-    if name in ("auto", PLAIN) or (reason and facts.tiny):
+    name = getattr(end.config, facts.operation, "auto")
+    if (
+        name in ("auto", PLAIN)
+        or (reason and facts.tiny)
+        or (not in_call_order and registry.find(facts.operation, name).in_call_order)
+    ):
         name = next(
             row.algorithm
             for row in TABLE
-            if row.operation == facts.operation and row.applies(facts) and _serves(row, facts)
+            if row.operation == facts.operation
+            and row.applies(facts)
+            and _serves(row, facts, in_call_order=in_call_order)
         )
     return Choice(name, reason)
 
@@ -175,7 +198,8 @@ def _why_plain(end: Endpoint, facts: Facts) -> str:
         "compress is never": config.compress == "never",
         "one rank": facts.size == 1,
         "all ranks on one node": config.compress == "auto" and end.handle.one_node,
-        "MPI was asked for": getattr(config, facts.operation) == PLAIN,
+        "MPI was asked for": getattr(config, facts.operation, "auto") == PLAIN,
+        "prefix reductions are MPI's": facts.operation in PREFIX,
         "smaller than min_bytes": facts.small,
         "not floating point": facts.dtype is DType.BYTES,
         "an operator that only MPI knows": facts.dtype is not None and facts.op is None,
@@ -192,10 +216,10 @@ def _mpi_can(facts: Facts) -> bool:
     return buffers.datatype(facts.dtype).is_predefined and facts.op in MPI_OPERATORS
 
 
-def _serves(row: Row, facts: Facts) -> bool:
-    if facts.op is None or facts.op.commutative:
-        return True
-    return registry.find(row.operation, row.algorithm).rank_order
+def _serves(row: Row, facts: Facts, *, in_call_order: bool) -> bool:
+    algorithm = registry.find(row.operation, row.algorithm)
+    commutes = facts.op is None or facts.op.commutative
+    return (commutes or algorithm.rank_order) and (in_call_order or not algorithm.in_call_order)
 
 
 def always_plain(end: Endpoint, tensor: Tensor, dest: int) -> str:

@@ -1,0 +1,185 @@
+"""A call of a collective: done at once, begun, or made persistent.
+
+The choice of an algorithm depends on nothing but what all ranks know. What MPI does itself goes to
+mpi4py's method of the same name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from mpi4py import MPI
+
+from uzipmpi import buffers, selection
+from uzipmpi.algorithms import call as calls
+from uzipmpi.algorithms import registry
+from uzipmpi.algorithms.context import Context
+from uzipmpi.algorithms.stream import Stream, drive
+from uzipmpi.handle import Endpoint
+from uzipmpi.p2p import codec_of
+from uzipmpi.persistent import Prequest
+from uzipmpi.progress import Operation, Stages
+from uzipmpi.refusal import Arguments, in_background, refuse
+from uzipmpi.selection import Choice, Facts
+
+__all__ = ["Call", "Understand", "Work"]
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+class Work(NamedTuple):
+    """What an algorithm of ours would be given.
+
+    Attributes
+    ----------
+    facts
+        What all ranks know; the choice depends on it.
+    value_bytes
+        Bytes that this rank gives, for the statistics.
+    arguments
+        Makes the algorithm's arguments from the buffers as they are then.
+    finish
+        Brings the result where the user wants it, after the algorithm.
+    """
+
+    facts: Facts
+    value_bytes: int
+    arguments: Callable[[], Sequence[Any]]
+    finish: Callable[[], None] = nothing
+
+
+# Turns arguments into work; None if MPI should judge them.
+Understand = Callable[[Endpoint, Arguments], Work | None]
+
+
+class Call:
+    """One call of a collective.
+
+    Parameters
+    ----------
+    end
+        The communicator.
+    method
+        Name of mpi4py's blocking method.
+    given
+        What it was called with.
+    understand
+        Says what that means for an algorithm of ours.
+    """
+
+    def __init__(
+        self, end: Endpoint, method: str, given: Arguments, understand: Understand
+    ) -> None:
+        self._end, self._method, self._given = end, method, given
+        self._understand = understand
+        self._work: Work | None = None
+        self._started = time.perf_counter()
+
+    def run(self) -> None:
+        """Carry it out."""
+        choice, _ = self._join(self._method)
+        if choice.algorithm == selection.PLAIN:
+            return
+        context, stream = self._start(choice, self._end.handle.collective_tag(), blocking=True)
+        try:
+            drive([stream])
+        except Exception:
+            in_background()
+            raise
+        self._end_round(self._method, choice, context)
+
+    def begin(self) -> MPI.Request:
+        """Begin it, and return the request that is complete when it has ended."""
+        method = f"I{self._method.lower()}"
+        choice, request = self._join(method)
+        if choice.algorithm == selection.PLAIN:
+            return request
+        return self._round(method, choice, self._end.handle.collective_tag())
+
+    def persist(self, info: MPI.Info) -> MPI.Prequest:
+        """Return a request of which every round carries it out."""
+        method = f"{self._method}_init"
+        choice = self._choose(in_call_order=False)
+        if choice.algorithm == selection.PLAIN:
+            request: MPI.Prequest = self._plain(method, info)
+            return request
+        assert self._work is not None
+        self._work.arguments()  # what was packed by now is out of date when a round begins
+        tag = self._end.handle.persistent_tag()
+        return Prequest(lambda: self._round(method, choice, tag))
+
+    def _join(self, method: str) -> tuple[Choice, Any]:
+        """Choose as the other ranks do. If that is MPI, let it do the call, and return its result.
+
+        An error is of this rank alone: the others are told.
+        """
+        try:
+            choice = self._choose()
+            if choice.algorithm != selection.PLAIN:
+                return choice, None
+            done = self._plain(method)
+        except Exception as error:
+            refuse(self._end, self._given, error)
+            raise
+        nbytes = 0 if self._work is None else self._work.value_bytes
+        self._count(method, nbytes, nbytes, choice)
+        return choice, done
+
+    def _choose(self, *, in_call_order: bool = True) -> Choice:
+        self._work = self._understand(self._end, self._given)
+        if self._work is None:
+            return Choice(selection.PLAIN)
+        return selection.choose(self._end, self._work.facts, in_call_order=in_call_order)
+
+    def _plain(self, method: str, *more: Any) -> Any:
+        specs = [buffers.plain(spec) for spec in self._given.specs]
+        return getattr(self._end.mpi, method)(*specs, *self._given.others, *more)
+
+    def _start(self, choice: Choice, tag: int, *, blocking: bool) -> tuple[Context, Stream]:
+        assert self._work is not None
+        end, facts = self._end, self._work.facts
+        if choice.fallback:
+            end = end._replace(config=dataclasses.replace(end.config, codec="raw"))
+        algorithm = registry.find(facts.operation, choice.algorithm)
+        word = calls.word(algorithm.code, facts.op, facts.root)
+        context = end.context(tag, call=word, blocking=blocking)
+        return context, algorithm.run(context, *self._work.arguments())
+
+    def _round(self, method: str, choice: Choice, tag: int) -> MPI.Request:
+        self._started = time.perf_counter()
+        context, stream = self._start(choice, tag, blocking=False)
+
+        def stages() -> Stages:
+            try:
+                yield stream
+            except Exception:
+                in_background()
+                raise
+            self._end_round(method, choice, context)
+
+        return Operation().begin(stages())
+
+    def _end_round(self, method: str, choice: Choice, context: Context) -> None:
+        assert self._work is not None
+        self._work.finish()
+        record = context.record
+        codec = codec_of(context)
+        self._count(method, record.value_bytes, record.wire_bytes, choice, codec)
+
+    def _count(
+        self, method: str, value_bytes: int, wire_bytes: int, choice: Choice, codec: str = ""
+    ) -> None:
+        self._end.handle.stats.add(
+            method,
+            value_bytes,
+            wire_bytes,
+            time.perf_counter() - self._started,
+            algorithm=choice.algorithm,
+            codec=codec,
+            fallback=choice.fallback,
+        )
