@@ -10,10 +10,11 @@ namespace uzip::gpu {
 // What a decoder found. The word is the largest that any tile found; the caller zeroes it before.
 enum class FrameStatus : uint32_t {
   kOk = 0,
-  kTile = 1,      // a tile's size, kind or place is wrong
+  kTile = 1,      // the size, kind or place of a tile or block is wrong
   kSections = 2,  // sizes that do not add up
   kMismatch = 3,  // a frame of another data type, count or size than expected
   kHeader = 4,    // not a header of version 1
+  kTable = 5,     // frequencies that are none
 };
 
 // Scratch of an encoder. All zero before its first use; every call leaves it so. One call at a time

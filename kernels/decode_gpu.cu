@@ -1,4 +1,6 @@
-// Tensors from frames, in one launch. A warp decodes a tile at a time and needs no other.
+// Tensors from frames, in one launch. A warp decodes a tile at a time, of codec ans a block of
+// tiles, and needs no other.
+#include "ans_decode_gpu.hpp"
 #include "frame_decode_gpu.hpp"
 
 namespace uzip::gpu {
@@ -81,6 +83,41 @@ UZIP_DEVICE void decode_tier(const Header& header, const Frame& frame,
   }
 }
 
+// Blocks of ans are dealt out to the warps such that few blocks are spread over many processors.
+template <DType kDType>
+UZIP_DEVICE void decode_ans(const Header& header, const Frame& frame,
+                            const Destination& destination, uint32_t* status) {
+  constexpr FloatFormat kFormat = float_format(kDType);
+  auto& room = *reinterpret_cast<AnsDecodeRoom<kDType>*>(shared_memory());
+  const bool first = block_index() == 0 && thread_index() == 0;
+  const AnsFrame<kDType> ans(frame, header);
+  if (!ans.sizes_add_up()) {
+    if (first) report(status, FrameStatus::kSections);
+    return;
+  }
+  if (!fill_slots<kDType>(ans.frequencies(), room)) {
+    if (first) report(status, FrameStatus::kTable);
+    return;
+  }
+  const int warp = thread_index() / kLanes;
+  const int lane = thread_index() % kLanes;
+  const auto sink_of = [&](uint32_t tile) {
+    return MemorySink<kDType>{destination.values + uint64_t{tile} * kFormat.tile_bytes(),
+                              destination.aligned, lane};
+  };
+  const auto blocks = static_cast<uint32_t>(ans.sections().blocks);
+  bool all_good = true;
+  for (uint32_t block = block_index() + static_cast<uint32_t>(warp) * block_count(); block < blocks;
+       block += kWarps * block_count()) {
+    all_good = ans.decode(block, room.table, room.windows[warp], lane, sink_of) && all_good;
+  }
+  if (!all_good && lane == 0) report(status, FrameStatus::kTile);
+  if (block_index() == block_count() - 1) {
+    copy_bytes(destination.values + ans.sections().tiles * kFormat.tile_bytes(), ans.remainder(),
+               ans.sections().remainder_bytes, static_cast<uint64_t>(thread_index()), kThreads);
+  }
+}
+
 template <DType kDType>
 UZIP_KERNEL(kThreads, 4)
 decode_kernel(Frame frame, Destination destination, uint32_t* status) {
@@ -94,7 +131,13 @@ decode_kernel(Frame frame, Destination destination, uint32_t* status) {
     copy_raw(frame, kDType, destination, status);
     return;
   }
-  if constexpr (kDType != DType::kBytes) decode_tier<kDType>(header, frame, destination, status);
+  if constexpr (kDType != DType::kBytes) {
+    if (static_cast<Codec>(header.codec) == Codec::kAns) {
+      decode_ans<kDType>(header, frame, destination, status);
+    } else {
+      decode_tier<kDType>(header, frame, destination, status);
+    }
+  }
 }
 
 template <DType kDType>
@@ -102,7 +145,9 @@ constexpr size_t decode_shared() {
   if constexpr (kDType == DType::kBytes)
     return 0;
   else
-    return sizeof(DecodeRoom<kDType>);
+    return sizeof(DecodeRoom<kDType>) > sizeof(AnsDecodeRoom<kDType>)
+               ? sizeof(DecodeRoom<kDType>)
+               : sizeof(AnsDecodeRoom<kDType>);
 }
 
 template <DType kDType>

@@ -32,10 +32,18 @@ UZIP_DEVICE bool has_valid_parameters(const Header& header, FloatFormat format) 
     return header.menu == 0 && header.zero_planes == 0 && header.base == 0 &&
            header.body_bytes == 0 && (parameters.order[0] | parameters.order[1]) == 0;
   }
+  if (format.exponent_bits == 0 || header.base >= format.symbols() ||
+      header.zero_planes >> format.byte_planes != 0) {
+    return false;
+  }
+  if (static_cast<Codec>(header.codec) == Codec::kAns) {
+    return header.menu >= kMinBlockLog2 && header.menu <= kMaxBlockLog2 &&
+           (format.itemsize > 1 || header.base == 0) &&
+           (parameters.order[0] | parameters.order[1]) == 0;
+  }
   uint32_t seen = 0;
   for (int rank = 0; rank < kWindow; ++rank) seen |= 1u << nibble(parameters.order, rank);
-  return format.exponent_bits != 0 && header.menu < kMenus && header.base < format.symbols() &&
-         header.zero_planes >> format.byte_planes == 0 && seen == 0xFFFF;
+  return header.menu < kMenus && seen == 0xFFFF;
 }
 
 UZIP_DEVICE FrameStatus check_header(const Header& header, uint64_t size, DType dtype,
@@ -47,7 +55,7 @@ UZIP_DEVICE FrameStatus check_header(const Header& header, uint64_t size, DType 
   if (header.magic[0] != 'U' || header.magic[1] != 'Z' || header.magic[2] != 'I' ||
       header.magic[3] != 'P' || header.version != kVersion || reserved != 0 ||
       (header.flags & ~kFlagChecksum) != 0 || (!checksum && header.checksum != 0) ||
-      header.codec > static_cast<uint8_t>(Codec::kTier)) {
+      header.codec > static_cast<uint8_t>(Codec::kAns)) {
     return FrameStatus::kHeader;
   }
   if (header.dtype != static_cast<uint8_t>(dtype) || header.count != count ||

@@ -23,10 +23,11 @@ Array = Any
 
 _ALIGNMENT = 16
 _STATUS = {
-    1: "a tile's size, kind or place",
+    1: "the size, kind or place of a tile or block",
     2: "sizes that do not add up",
     3: "another data type, count or size than the header's",
     4: "no header of version 1",
+    5: "frequencies that are none",
 }
 _scratches: dict[tuple[int, int], Array] = {}
 
