@@ -1,0 +1,276 @@
+// What a kernel does to write a frame: raw, or group after group of tier tiles.
+//
+// A block codes a group of tiles at a time, a warp each tile; heads go to their places at once.
+// Tails wait in shared memory until one atomic addition per group has told where they go, and are
+// stored while the next group is coded. The block that finishes last writes the header, so that the
+// size is in the frame and nobody waits.
+#pragma once
+
+#include "frame_gpu.hpp"
+#include "select_gpu.hpp"
+#include "tier_encode_gpu.hpp"
+
+namespace uzip::gpu {
+
+template <DType kDType>
+struct EncodeRoom {
+  union {
+    SelectRoom<kDType> select;
+    WarpRoom<kDType> warps[2][kWarps];  // of two groups in turn
+  };
+  EncodeTables tables;
+  Choice choice;
+  alignas(16) uint32_t sizes[2][kWarps];  // bytes of the tails of a group
+  uint32_t units[2];                      // where these go; kNoUnit: nowhere
+  bool is_last;
+};
+constexpr uint32_t kNoUnit = ~0u;
+
+struct Tensor {
+  const uint8_t* values;
+  uint64_t count;
+  bool aligned;
+};
+
+// Which of the blocks that work on a frame this one is.
+struct Part {
+  uint32_t block;
+  uint32_t blocks;
+};
+
+UZIP_DEVICE void write_header(uint8_t* frame, DType dtype, Codec codec, uint64_t count,
+                              uint64_t frame_bytes, uint64_t body_bytes,
+                              const TierParameters& parameters) {
+  Header header{};
+  header.magic[0] = 'U';
+  header.magic[1] = 'Z';
+  header.magic[2] = 'I';
+  header.magic[3] = 'P';
+  header.version = kVersion;
+  header.dtype = static_cast<uint8_t>(dtype);
+  header.codec = static_cast<uint8_t>(codec);
+  header.count = count;
+  header.frame_bytes = frame_bytes;
+  header.menu = static_cast<uint8_t>(parameters.menu);
+  header.zero_planes = static_cast<uint8_t>(parameters.zero_planes);
+  header.base = static_cast<uint16_t>(parameters.base);
+  for (int i = 0; i < 8; ++i) {
+    header.order[i] = static_cast<uint8_t>(parameters.order[i / 4] >> 8 * (i % 4));
+  }
+  header.body_bytes = body_bytes;
+  *reinterpret_cast<Header*>(frame) = header;
+}
+
+UZIP_DEVICE void write_raw(const Tensor& tensor, DType dtype, uint8_t* frame, Part part) {
+  const uint64_t bytes = tensor.count * float_format(dtype).itemsize;
+  const auto thread = static_cast<uint64_t>(thread_index());
+  copy_bytes(frame + kHeaderBytes, tensor.values, bytes, uint64_t{part.block} * kThreads + thread,
+             uint64_t{part.blocks} * kThreads);
+  if (part.block == 0 && thread == 0) {
+    write_header(frame, dtype, Codec::kRaw, tensor.count, kHeaderBytes + bytes, 0, {});
+  }
+}
+
+// Where an encoder takes values from: a tensor in memory.
+template <DType kDType>
+struct TensorSource {
+  static constexpr FloatFormat kFormat = float_format(kDType);
+  Tensor tensor;
+
+  UZIP_DEVICE uint64_t count() const { return tensor.count; }
+  UZIP_DEVICE bool aligned() const { return tensor.aligned; }
+
+  // Makes a tile ready for its warp, which may use the room; it stays so until the next turn but
+  // one.
+  UZIP_DEVICE const uint8_t* prepare(uint32_t tile, int turn, WarpRoom<kDType>&) {
+    return values(tile, turn);
+  }
+  // Of a tile that was made ready.
+  UZIP_DEVICE const uint8_t* values(uint32_t tile, int) const {
+    return tensor.values + uint64_t{tile} * kFormat.tile_bytes();
+  }
+  // By one block.
+  UZIP_DEVICE void write_remainder(uint8_t* to) {
+    const uint64_t tiles_bytes = tensor.count / kTileValues * kFormat.tile_bytes();
+    copy_bytes(to, tensor.values + tiles_bytes, tensor.count * kFormat.itemsize - tiles_bytes,
+               static_cast<uint64_t>(thread_index()), kThreads);
+  }
+  UZIP_DEVICE void write_raw_frame(uint8_t* frame, Part part) {
+    write_raw(tensor, kDType, frame, part);
+  }
+};
+
+// Codes the groups of a frame with several blocks. `Source` has the face of TensorSource.
+template <DType kDType, typename Source>
+class GroupEncoder {
+ public:
+  static constexpr FloatFormat kFormat = float_format(kDType);
+
+  UZIP_DEVICE GroupEncoder(Source& source, uint8_t* frame, EncodeScratch* scratch,
+                           EncodeRoom<kDType>& room, Part part)
+      : source_(source),
+        frame_(frame),
+        scratch_(scratch),
+        room_(room),
+        part_(part),
+        code_(TileCode::of<kDType>(room.choice.parameters)),
+        digits_(room.choice.digits),
+        sections_(Sections::of(source.count(), kFormat.itemsize, code_.stride)),
+        warp_(thread_index() / kLanes),
+        lane_(thread_index() % kLanes) {}
+
+  // Whether a frame smaller than a raw one has room for tails at all.
+  UZIP_DEVICE bool has_room() const { return sections_.tails < raw_bytes(); }
+
+  // Codes this block's groups.
+  template <int kMenu>
+  UZIP_DEVICE void run() {
+    const auto groups = static_cast<uint32_t>(sections_.groups);
+    int turn = 0;
+    for (uint32_t group = part_.block; group < groups; group += part_.blocks, turn ^= 1) {
+      const CodedTile tile = code_tile<kMenu>(group, turn);
+      if (lane_ == 0) room_.sizes[turn][warp_] = static_cast<uint32_t>(tile.bytes);
+      finish_last();
+      last_ = tile;
+      measure_group(turn);
+    }
+    finish_last();
+  }
+
+  // Writes what belongs to no group; by one block.
+  UZIP_DEVICE void write_remainder() {
+    const auto thread = static_cast<uint64_t>(thread_index());
+    uint8_t* remainder = frame_ + sections_.remainder;
+    source_.write_remainder(remainder);
+    zero_bytes(remainder + sections_.remainder_bytes, frame_ + sections_.directory, thread,
+               kThreads);
+    zero_bytes(frame_ + sections_.tile_entry(sections_.tiles), frame_ + sections_.tails, thread,
+               kThreads);
+  }
+
+  // Called by all blocks when their groups are done; the last one writes the header.
+  UZIP_DEVICE void finish() {
+    fence_device();
+    sync_block();
+    if (thread_index() == 0) {
+      room_.is_last = atomic_add(&scratch_->blocks_done, 1) + 1 == part_.blocks;
+    }
+    sync_block();
+    if (!room_.is_last) return;
+    fence_device();
+    if (scratch_->overflow != 0) {
+      source_.write_raw_frame(frame_, {0, 1});
+    } else if (thread_index() == 0) {
+      const uint64_t body = uint64_t{scratch_->tail_units} * kAlignment;
+      write_header(frame_, kDType, Codec::kTier, source_.count(), sections_.tails + body, body,
+                   room_.choice.parameters);
+    }
+    sync_block();
+    if (thread_index() == 0) *scratch_ = EncodeScratch{};
+  }
+
+ private:
+  // A tile whose tail is still in the room, or, if not coded, in the tensor.
+  struct CodedTile {
+    uint32_t group;
+    int turn;
+    int bytes;   // of the tail
+    int before;  // of the tails of the group's tiles before
+    int total;   // of all tails of the group
+    bool coded;
+    bool present;
+  };
+
+  UZIP_DEVICE uint32_t tile_of(uint32_t group) const {
+    return group * kGroupTiles + static_cast<uint32_t>(warp_);
+  }
+
+  // Codes this warp's tile of a group; its head goes to its place.
+  template <int kMenu>
+  UZIP_DEVICE CodedTile code_tile(uint32_t group, int turn) {
+    const uint32_t tile = tile_of(group);
+    CodedTile result{group, turn, 0, 0, 0, true, tile < sections_.tiles};
+    if (!result.present) return result;
+    WarpRoom<kDType>& room = room_.warps[turn][warp_];
+    const uint8_t* values = source_.prepare(tile, turn, room);
+    uint8_t* head = frame_ + kHeaderBytes + uint64_t{tile} * static_cast<uint32_t>(code_.stride);
+    result.bytes = encode_dense_tile<kDType, kMenu>(code_, digits_, room_.tables, values,
+                                                    source_.aligned(), head, room, lane_);
+    if (result.bytes == kNotCodable) {
+      result.coded = false;
+      result.bytes = kFormat.tile_bytes() - code_.stride;
+      copy_bytes(head, values, static_cast<uint64_t>(code_.stride), static_cast<uint64_t>(lane_),
+                 kLanes);
+    }
+    return result;
+  }
+
+  // Meets the other warps, and stores the tail of the last tile, whose place is known by now.
+  UZIP_DEVICE void finish_last() {
+    if (thread_index() == 0 && has_last_) room_.units[last_.turn] = place_last();
+    sync_block();
+    if (!has_last_) return;
+    const uint32_t unit = room_.units[last_.turn];
+    if (unit == kNoUnit) return;
+    uint8_t* tails = frame_ + sections_.tails + uint64_t{unit} * kAlignment;
+    if (last_.present) store_last(tails + last_.before);
+    if (warp_ == 0 && lane_ < (-last_.total & (kAlignment - 1))) tails[last_.total + lane_] = 0;
+  }
+
+  UZIP_DEVICE void store_last(uint8_t* tail) {
+    const uint32_t tile = tile_of(last_.group);
+    if (last_.coded) {
+      store_tail(tail, room_.warps[last_.turn][warp_].tail, last_.bytes, lane_);
+    } else {
+      copy_bytes(tail, source_.values(tile, last_.turn) + code_.stride,
+                 static_cast<uint64_t>(last_.bytes), static_cast<uint64_t>(lane_), kLanes);
+    }
+    if (lane_ == 0) {
+      const auto kind = static_cast<int>(last_.coded ? TileKind::kCoded : TileKind::kRaw);
+      *reinterpret_cast<uint16_t*>(frame_ + sections_.tile_entry(tile)) =
+          static_cast<uint16_t>(kind << kTileSizeBits | last_.bytes);
+    }
+  }
+
+  // Adds up the group's tails, all of which are coded, and asks for their place.
+  UZIP_DEVICE void measure_group(int turn) {
+    const uint32_t size = lane_ < kWarps ? room_.sizes[turn][lane_] : 0;
+    last_.before = static_cast<int>(sum32(lane_ < warp_ ? size : 0));
+    last_.total = static_cast<int>(sum32(size));
+    has_last_ = true;
+    // The sum is not looked at before the next group is coded.
+    if (thread_index() == 0) unit_ = atomic_add(&scratch_->tail_units, units_of(last_.total));
+  }
+
+  UZIP_DEVICE uint64_t raw_bytes() const { return bound(source_.count(), kDType); }
+
+  UZIP_DEVICE static uint32_t units_of(int bytes) {
+    return static_cast<uint32_t>((bytes + kAlignment - 1) / kAlignment);
+  }
+
+  // Enters the place of the last group's tails in the directory; kNoUnit where the frame would
+  // become too large.
+  UZIP_DEVICE uint32_t place_last() {
+    *reinterpret_cast<uint32_t*>(frame_ + sections_.group_entry(last_.group)) = unit_;
+    const uint64_t units = uint64_t{unit_} + units_of(last_.total);
+    if (sections_.tails + units * kAlignment < raw_bytes()) return unit_;
+    atomic_or(&scratch_->overflow, 1);
+    return kNoUnit;
+  }
+
+  Source& source_;
+  uint8_t* frame_;
+  EncodeScratch* scratch_;
+  EncodeRoom<kDType>& room_;
+  Part part_;
+  TileCode code_;
+  DigitTable digits_;
+  Sections sections_;
+  int warp_;
+  int lane_;
+  CodedTile last_{};
+  bool has_last_ = false;
+  uint32_t unit_ = 0;  // thread 0: of the last group
+};
+
+}  // namespace uzip::gpu
