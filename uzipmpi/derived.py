@@ -12,7 +12,7 @@ from mpi4py import MPI
 from uzipmpi.buffers import is_derived, pieces, plain, plain_tensor
 from uzipmpi.typing import DType, Tensor
 
-__all__ = ["nbytes", "pack", "unpack"]
+__all__ = ["check", "nbytes", "pack", "unpack"]
 
 _lock = threading.Lock()  # the messages of two threads must not be taken for each other
 
@@ -48,13 +48,13 @@ def unpack(packed: Tensor, spec: Any) -> None:
     mpi4py.MPI.Exception
         ``MPI.ERR_TRUNCATE`` if there are more bytes than places.
     """
-    own = _own()
     with _lock:
-        request = own.Isend(plain_tensor(packed), 0)
-        try:
-            own.Recv(plain(spec), 0)
-        finally:
-            request.Wait()
+        _own().Sendrecv(plain_tensor(packed), 0, 0, plain(spec), 0)
+
+
+def check(spec: Any) -> None:
+    """Let mpi4py complain about a specification of what is to be received."""
+    _own().Recv_init(plain(spec), 0).Free()
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from uzipmpi.matching import Held
 from uzipmpi.transports.transfer import Arrival
 from uzipmpi.typing import Bytes, DType, Tensor
 
-__all__ = ["Landing", "land"]
+__all__ = ["Landing", "land", "land_held"]
 
 
 class Landing:
@@ -180,6 +180,21 @@ def land(end: Endpoint, buf: Any) -> Landing | None:
     if tensor is not None:
         return Landing(end, tensor)
     return Landing(end, derived.pack(buf), buf) if buffers.is_derived(buf) else None
+
+
+def land_held(end: Endpoint, held: Held, buf: Any) -> Landing:
+    """Return where a message of known size arrives, whatever the buffer is.
+
+    Raises
+    ------
+    TypeError, BufferError, ValueError
+        If mpi4py does not take the buffer.
+    """
+    landing = land(end, buf)
+    if landing is not None:
+        return landing
+    derived.check(buf)
+    return Landing(end, Tensor(np.empty(held.nbytes, np.uint8), DType.BYTES), buf)
 
 
 class Reservations:

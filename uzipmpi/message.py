@@ -11,6 +11,7 @@ from mpi4py import MPI
 from uzipmpi import buffers, p2p
 from uzipmpi.engine import engine
 from uzipmpi.handle import Endpoint
+from uzipmpi.landing import land_held
 from uzipmpi.matching import Held
 
 __all__ = ["Message", "improbe", "mprobe"]
@@ -67,25 +68,30 @@ class Message(MPI.Message):
 
     def Recv(self, buf: Any, status: MPI.Status | None = None) -> None:
         """Receive the message; see :meth:`mpi4py.MPI.Message.Recv`."""
+        self._check()
         if self._held is None or self._end is None:
             super().Recv(buffers.message(buf), status)
             return
+        landing = land_held(self._end, self._held, buf)
         try:
-            p2p.recv_held(self._end, self._held, buf, status)
+            p2p.recv_held(self._end, self._held, landing, status)
         finally:
             self._follow(self._held)
 
     def Irecv(self, buf: Any) -> MPI.Request:
         """Begin to receive the message; see :meth:`mpi4py.MPI.Message.Irecv`."""
+        self._check()
         if self._held is None or self._end is None:
             return super().Irecv(buffers.message(buf))
+        landing = land_held(self._end, self._held, buf)
         try:
-            return p2p.irecv_held(self._end, self._held, buf)
+            return p2p.irecv_held(self._end, self._held, landing)
         finally:
             self._follow(self._held)
 
     def recv(self, status: MPI.Status | None = None) -> Any:
         """Receive an object; see :meth:`mpi4py.MPI.Message.recv`."""
+        self._check()
         if self._held is None:
             return super().recv(status)
         pickled = np.empty(self._held.nbytes, np.uint8)
@@ -94,6 +100,7 @@ class Message(MPI.Message):
 
     def irecv(self) -> MPI.Request:
         """Begin to receive an object; see :meth:`mpi4py.MPI.Message.irecv`."""
+        self._check()
         if self._held is None or self._end is None:
             return super().irecv()
         try:
@@ -154,9 +161,14 @@ class Message(MPI.Message):
             return message
         return cls(message)
 
+    def _check(self) -> None:
+        """Complain about a null message, for which Open MPI ends the program."""
+        if not self:
+            raise MPI.Exception(MPI.ERR_REQUEST)
+
     def _follow(self, held: Held) -> None:
-        """Become null once the message is received; a buffer that was refused changes nothing."""
-        if held.message is not None and held.message:
+        """Become null if the message has been received."""
+        if held.message:
             return
         self._held = None
         ctypes.memmove(MPI._addressof(self), MPI._addressof(MPI.MESSAGE_NULL), HANDLE_BYTES)

@@ -28,7 +28,7 @@ from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.handle import Endpoint
 from uzipmpi.head import HEAD_BYTES, Head, starts_like_a_head
-from uzipmpi.landing import Landing, land
+from uzipmpi.landing import Landing, land, land_held
 from uzipmpi.matching import Held
 from uzipmpi.progress import Operation, Outcome, Stages, both
 from uzipmpi.transports.transfer import Arrival, Transfer
@@ -139,7 +139,7 @@ def recv(end: Endpoint, buf: Any, source: int, tag: int, status: MPI.Status | No
     started = time.perf_counter()
     landing = None if source == MPI.PROC_NULL else land(end, buf)
     status = MPI.Status() if status is None else status
-    arrive(end, landing, Direction(buf, source, tag), status)
+    landing = arrive(end, landing, Direction(buf, source, tag), status)
     finish(end, landing, status, "Recv", started)
 
 
@@ -171,34 +171,22 @@ def arrived(end: Endpoint, buf: npt.NDArray[Any], status: MPI.Status) -> None:
     finish(end, landing, status, "Recv", time.perf_counter())
 
 
-def recv_held(end: Endpoint, held: Held, buf: Any, status: MPI.Status | None) -> None:
+def recv_held(end: Endpoint, held: Held, landing: Landing, status: MPI.Status | None) -> None:
     """Receive a message that was matched by a probe."""
     started = time.perf_counter()
-    landing = land(end, buf)
     status = MPI.Status() if status is None else status
-    if landing is None:
-        recv_held_plain(held, buf, status)
-    else:
-        landing.take(held).wait_into(status)
+    landing.take(held).wait_into(status)
     finish(end, landing, status, "Recv", started)
-
-
-def recv_held_plain(held: Held, buf: Any, status: MPI.Status) -> None:
-    """Receive a matched message into what only mpi4py knows, or refuses."""
-    if held.message is not None:
-        held.message.Recv(buffers.message(buf), status)
-        return
-    assert held.content is not None
-    derived.unpack(Tensor.of(held.content), buf)
-    held.report(status, HEAD_BYTES)
 
 
 def irecv(end: Endpoint, buf: Any, source: int, tag: int) -> MPI.Request:
     """Begin to receive; complete when the values are in place."""
     landing = None if source == MPI.PROC_NULL else land(end, buf)
     if landing is None:
-        found = match(end, buffers.message(buf), source, tag)
-        return irecv_held(end, found, buf) if isinstance(found, Held) else found
+        found = match(end, known_to_mpi(end, buf, source), source, tag)
+        if not isinstance(found, Held):
+            return found
+        return irecv_held(end, found, land_held(end, found, buf))
     landing.reserve()
     try:
         found = match(end, landing.spec, source, tag)
@@ -206,32 +194,21 @@ def irecv(end: Endpoint, buf: Any, source: int, tag: int) -> MPI.Request:
         landing.release()
         raise
     if isinstance(found, Held):
-        return bring_in(end, landing, landing.take(found), cancellable=False)
+        return irecv_held(end, found, landing)
     return bring_in(end, landing, Arrival(found, landing.posted), cancellable=True)
 
 
-def irecv_held(end: Endpoint, held: Held, buf: Any) -> MPI.Request:
+def irecv_held(end: Endpoint, held: Held, landing: Landing) -> MPI.Request:
     """Begin to receive a message that was matched by a probe."""
-    landing = land(end, buf)
-    if landing is not None:
+    if landing.reserved_at is None:
         landing.reserve()
-        return bring_in(end, landing, landing.take(held), cancellable=False)
-    if held.message is not None:
-        return held.message.Irecv(buffers.message(buf))
-    status = MPI.Status()
-    recv_held_plain(held, buf, status)
-    operation = Operation(held.source, held.tag, HEAD_BYTES)
-
-    def nothing_left() -> Stages:
-        yield from ()
-
-    return operation.begin(nothing_left())
+    return bring_in(end, landing, landing.take(held), cancellable=False)
 
 
 def irecv_object(end: Endpoint, held: Held) -> MPI.Request:
     """Begin to receive the object that a matched message holds."""
     pickled = np.empty(held.nbytes, np.uint8)
-    received = Outcome(irecv_held(end, held, pickled))
+    received = Outcome(irecv_held(end, held, land_held(end, held, pickled)))
     operation = Operation(held.source, held.tag, held.nbytes)
 
     def stages() -> Stages:
@@ -286,22 +263,29 @@ def match(end: Endpoint, spec: Any, source: int, tag: int) -> Held | MPI.Request
     return matching.receive(source, tag, post)
 
 
+def known_to_mpi(end: Endpoint, buf: Any, source: int) -> Any:
+    """Return what mpi4py receives into; it complains before a held message is taken."""
+    if end.handle.matching.active and source != MPI.PROC_NULL:
+        derived.check(buf)
+    return buffers.message(buf)
+
+
 def arrive(
     end: Endpoint, landing: Landing | None, receiving: Direction, status: MPI.Status
-) -> None:
-    """Wait until a message of either kind has arrived."""
+) -> Landing | None:
+    """Wait until a message of either kind has arrived; return where."""
     buf, source, tag = receiving
-    spec = buffers.message(buf) if landing is None else landing.spec
+    spec = known_to_mpi(end, buf, source) if landing is None else landing.spec
     if not end.handle.matching.active or source == MPI.PROC_NULL:
         end.mpi.Recv(spec, source, tag, status)
-        return
+        return landing
     found = match(end, spec, source, tag)
-    if not isinstance(found, Held):
-        found.Wait(status)
-    elif landing is None:
-        recv_held_plain(found, buf, status)
-    else:
+    if isinstance(found, Held):
+        landing = landing or land_held(end, found, buf)
         landing.take(found).wait_into(status)
+    else:
+        found.Wait(status)
+    return landing
 
 
 def exchange(
@@ -320,7 +304,7 @@ def exchange(
     if end.handle.matching.active:
         request = end.mpi.Isend(message, *sending[1:])
         try:
-            arrive(end, landing, receiving, status)
+            landing = arrive(end, landing, receiving, status)
         finally:
             request.Wait()
     else:

@@ -19,6 +19,11 @@ def test_flavours(mpirun: Callable[..., str], n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
+def test_probe(mpirun: Callable[..., str], n: int) -> None:
+    mpirun(n, "ranks_probe.py", timeout=120)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
 def test_requests(mpirun: Callable[..., str], n: int) -> None:
     mpirun(n, "ranks_requests.py", timeout=120)
 
