@@ -69,12 +69,73 @@ UZIP_DEVICE bool fill_slots(const uint16_t* frequencies, AnsDecodeRoom<kDType>& 
   return sound;
 }
 
+// A place in shared memory. As a pointer it would take two registers, and an addition each time.
+#if UZIP_PTX
+using SharedPlace = uint32_t;
+UZIP_DEVICE SharedPlace shared_place(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+#else
+using SharedPlace = const uint8_t*;
+UZIP_DEVICE SharedPlace shared_place(const void* pointer) {
+  return static_cast<SharedPlace>(pointer);
+}
+#endif
+
+// The entry of a state's slot.
+UZIP_DEVICE uint32_t look_up(SharedPlace table, uint32_t state) {
+#if UZIP_PTX
+  uint32_t entry;
+  asm volatile(
+      "{ .reg .b32 at;\n"
+      "and.b32 at, %1, 0xFFF;\n"
+      "mad.lo.u32 at, at, 4, %2;\n"
+      "ld.shared.u32 %0, [at]; }"
+      : "=r"(entry)
+      : "r"(state), "r"(table));
+  return entry;
+#else
+  return reinterpret_cast<const uint32_t*>(table)[state % ans::kTableSum];
+#endif
+}
+
+// `state`, with a word below it in lanes that need one; `place` goes on behind the words taken. By
+// all lanes; `below` has a bit for each lane below.
+UZIP_DEVICE uint32_t refill(uint32_t state, uint32_t below, SharedPlace* place) {
+#if UZIP_PTX
+  // Compilers compare twice. Lanes that need no word load one as well: a load for some would keep
+  // its register for all of a loop.
+  asm volatile(
+      "{ .reg .pred needs; .reg .b32 all, n; .reg .b16 word, low, high;\n"
+      "setp.lt.u32 needs, %0, 0x10000;\n"
+      "vote.sync.ballot.b32 all, needs, 0xFFFFFFFF;\n"
+      "and.b32 n, all, %2;\n"
+      "popc.b32 n, n;\n"
+      "mad.lo.u32 n, n, 2, %1;\n"
+      "ld.shared.u16 word, [n];\n"
+      "mov.b32 {low, high}, %0;\n"
+      "@needs mov.b32 %0, {word, low};\n"
+      "popc.b32 n, all;\n"
+      "mad.lo.u32 %1, n, 2, %1; }"
+      : "+r"(state), "+r"(*place)
+      : "r"(below)
+      : "memory");
+  return state;
+#else
+  const bool needs = state < ans::kStateMin;
+  const uint32_t all = ballot32(needs);
+  const auto* words = reinterpret_cast<const uint16_t*>(*place);
+  *place += 2 * popcount(all);
+  return needs ? permute(words[popcount(all & below)], state, 0x5410) : state;
+#endif
+}
+
 // The words of a block as its warp takes them.
 class WordReader {
  public:
-  // The words begin kSkipped words after `chunks`, which is aligned to 16 and has `bytes` bytes of
-  // them; the frame has `readable`.
-  static constexpr int kSkipped = 4;
+  // The words begin kSkipped bytes after `chunks`, which is aligned to 16 and has `bytes` bytes
+  // with them; the frame has `readable`.
+  static constexpr uint32_t kSkipped = 8;
   UZIP_DEVICE WordReader(WordWindow& window, const uint8_t* chunks, uint64_t bytes,
                          uint64_t readable, int lane)
       : window_(window), chunks_(chunks), bytes_(bytes), readable_(readable), lane_(lane) {
@@ -87,42 +148,35 @@ class WordReader {
     sync_lanes();
   }
 
-  // To be called before each stretch.
-  UZIP_DEVICE void begin_stretch() { start_ = place_; }
+  UZIP_DEVICE uint32_t lanes_below() const { return (1u << lane_) - 1; }
 
-  // `state` with a word below it, in lanes that need one. By all lanes.
-  UZIP_DEVICE uint32_t refill(uint32_t state) {
-    const bool needs = state < ans::kStateMin;
-    const uint32_t others = ballot32(needs);
-    if (needs) {
-      const uint32_t word = window_.words[place_ + popcount(others & lanes_below())];
-      state = permute(word, state, 0x5410);
-    }
-    place_ += popcount(others);
-    return state;
-  }
+  // Where a stretch of steps begins to read.
+  UZIP_DEVICE SharedPlace begin() const { return shared_place(window_.words) + place_; }
 
-  // To be called after each stretch: refills the half that it left.
-  UZIP_DEVICE void end_stretch() {
-    taken_ += static_cast<uint32_t>(place_ - start_);
-    if (place_ / WordWindow::kHalf == start_ / WordWindow::kHalf) return;
+  // Where it has stopped: refills the half that it left.
+  UZIP_DEVICE void end(SharedPlace stop) {
+    const auto place = static_cast<uint32_t>(stop - shared_place(window_.words));
+    const uint32_t half = place_ / kHalfBytes;
+    taken_ += place - place_;
+    place_ = place % (2 * kHalfBytes);
+    if (place / kHalfBytes == half) return;
     sync_lanes();
-    fill(start_ >= WordWindow::kHalf ? 1 : 0, ahead_);
+    fill(half, ahead_);
     sync_lanes();
     ahead_ = load();
-    place_ &= 2 * WordWindow::kHalf - 1;
   }
 
-  UZIP_DEVICE uint32_t taken() const { return taken_; }
+  // Bytes so far.
+  UZIP_DEVICE uint64_t taken() const { return taken_; }
 
  private:
-  UZIP_DEVICE uint32_t lanes_below() const { return (1u << lane_) - 1; }
+  static constexpr uint32_t kHalfBytes = 2 * WordWindow::kHalf;
 
   // This lane's chunk of the next half.
   UZIP_DEVICE Chunk load() {
     Chunk chunk{};
-    const uint64_t at = (next_ * kLanes + static_cast<uint32_t>(lane_)) * uint64_t{kAlignment};
-    ++next_;
+    const uint64_t at = next_ + static_cast<uint32_t>(lane_) * uint64_t{kAlignment};
+    next_ += kHalfBytes;
     if (at >= bytes_) return chunk;
     if (at + kAlignment <= readable_) return *reinterpret_cast<const Chunk*>(chunks_ + at);
     for (uint32_t i = 0; at + i < bytes_; ++i) {
@@ -131,7 +185,7 @@ class WordReader {
     return chunk;
   }
 
-  UZIP_DEVICE void fill(int half, const Chunk& chunk) {
+  UZIP_DEVICE void fill(uint32_t half, const Chunk& chunk) {
     auto* chunks = reinterpret_cast<Chunk*>(window_.words);
     chunks[half * kLanes + lane_] = chunk;
     if (half == 0) chunks[2 * kLanes + lane_] = chunk;
@@ -144,23 +198,24 @@ class WordReader {
   int lane_;
   uint64_t next_ = 0;
   Chunk ahead_;
-  int place_ = kSkipped;
-  int start_ = 0;
-  uint32_t taken_ = 0;
+  uint32_t place_ = kSkipped;  // in the window, in bytes
+  uint64_t taken_ = 0;
 };
 
 // Decodes a lane's next 8 codes, as quads of digits or of values.
 template <DType kDType>
-UZIP_DEVICE void decode_stretch(const uint32_t* table, WordReader& words, uint32_t* state,
+UZIP_DEVICE void decode_stretch(SharedPlace table, WordReader& words, uint32_t* state,
                                 uint32_t quads[AnsFormat<kDType>::kStretchQuads]) {
   constexpr bool kPairs = AnsFormat<kDType>::kPairs;
   uint32_t x = *state;
   uint32_t entries[AnsFormat<kDType>::kStretch];
-  words.begin_stretch();
+  const uint32_t below = words.lanes_below();
+  SharedPlace place = words.begin();
 #pragma unroll
   for (int i = 0; i < AnsFormat<kDType>::kStretch; ++i) {
-    const uint32_t entry = table[x % ans::kTableSum];
-    x = words.refill((entry >> 20) * (x >> ans::kTableLog2) + (entry >> (kPairs ? 4 : 8) & 0xFFF));
+    const uint32_t entry = look_up(table, x);
+    x = (entry >> 20) * (x >> ans::kTableLog2) + (entry >> (kPairs ? 4 : 8) & 0xFFF);
+    x = refill(x, below, &place);
     entries[i] = entry;
   }
   *state = x;
@@ -174,7 +229,7 @@ UZIP_DEVICE void decode_stretch(const uint32_t* table, WordReader& words, uint32
       quads[q] = permute(low, high, 0x5410);
     }
   }
-  words.end_stretch();
+  words.end(place);
 }
 
 // Digits become what Quad::join() wants.
@@ -257,7 +312,7 @@ class AnsFrame {
 
   // A block, by a warp. `sink_of(tile)` is where a tile's values go. False: malformed.
   template <typename SinkOf>
-  UZIP_DEVICE bool decode(uint32_t block, const uint32_t* table, WordWindow& window, int lane,
+  UZIP_DEVICE bool decode(uint32_t block, SharedPlace table, WordWindow& window, int lane,
                           const SinkOf& sink_of) const {
     const uint64_t place =
         uint64_t{*reinterpret_cast<const uint32_t*>(frame_.bytes + sections_.entry(block))} *
@@ -286,7 +341,7 @@ class AnsFrame {
         if (!decode_half(tile, half, table, words, &state, raw, lane, sink)) return false;
       }
     }
-    return words.taken() == header.n_words && raw.taken == raw.n && !any32(state != ans::kStateMin);
+    return words.taken() == word_bytes && raw.taken == raw.n && !any32(state != ans::kStateMin);
   }
 
  private:
@@ -311,7 +366,7 @@ class AnsFrame {
   }
 
   template <typename Sink>
-  UZIP_DEVICE bool decode_half(uint32_t tile, int half, const uint32_t* table, WordReader& words,
+  UZIP_DEVICE bool decode_half(uint32_t tile, int half, SharedPlace table, WordReader& words,
                                uint32_t* state, RawSymbols& raw, int lane, Sink& sink) const {
     if constexpr (AnsFormat<kDType>::kPairs) {
       return decode_pairs(head(tile), half, table, words, state, raw, lane, sink);
@@ -328,9 +383,8 @@ class AnsFrame {
   }
 
   template <typename Sink>
-  UZIP_DEVICE bool decode_pairs(const uint8_t* head, int half, const uint32_t* table,
-                                WordReader& words, uint32_t* state, RawSymbols& raw, int lane,
-                                Sink& sink) const {
+  UZIP_DEVICE bool decode_pairs(const uint8_t* head, int half, SharedPlace table, WordReader& words,
+                                uint32_t* state, RawSymbols& raw, int lane, Sink& sink) const {
     HalfPlanes<kDType> planes;
     // Few planes arrive while the codes are decoded; more would take too many registers.
     constexpr bool kEarly = kFormat.itemsize <= 4;
@@ -352,7 +406,12 @@ class AnsFrame {
       if (any_raw) put_raw_symbols<kDType>(escaped, raw.bytes + index, quads);
     }
     if constexpr (!kEarly) planes.load(code_, head, half, lane);
-    put_half(planes, quads, code_.base, escaped, any_raw, raw.bytes, index, half, sink);
+    if constexpr (kFormat.symbol_bytes() == 2) {
+      // As put_half() wants those without a rank: not below kWindow.
+#pragma unroll
+      for (int q = 0; q < kHalfQuads; ++q) quads[q] += (quads[q] + kOnes) >> 4 & kOnes;
+    }
+    put_half(planes, quads, code_.base, any_raw ? raw.bytes : nullptr, index, half, sink);
     return true;
   }
 

@@ -14,8 +14,8 @@ struct Destination {
 
 template <DType kDType>
 struct DecodeRoom {
-  WarpRoom<kDType> warps[kWarps];
-  uint32_t spreads[16];
+  TailRoom<kDType> warps[kWarps];
+  DecodeTables tables;
 };
 
 // Decodes a warp's tiles to memory.
@@ -37,7 +37,7 @@ class TileDecoder {
       MemorySink<kDType> sink{destination_.values + uint64_t{tile} * kTileBytes,
                               destination_.aligned, lane};
       all_good_ =
-          frame_.template decode<kMenu>(tile, room_.spreads, room_.warps[warp], lane, sink) &&
+          frame_.template decode<kMenu>(tile, room_.tables, room_.warps[warp], lane, sink) &&
           all_good_;
     }
   }
@@ -66,7 +66,7 @@ UZIP_DEVICE void decode_tier(const Header& header, const Frame& frame,
                              const Destination& destination, uint32_t* status) {
   auto& room = *reinterpret_cast<DecodeRoom<kDType>*>(shared_memory());
   const bool first = block_index() == 0 && thread_index() == 0;
-  if (thread_index() < 16) room.spreads[thread_index()] = make_spread(thread_index());
+  room.tables.fill(thread_index());
   sync_block();
   const TierFrame<kDType> tier(frame, header);
   if (!tier.sizes_add_up()) {
@@ -106,10 +106,11 @@ UZIP_DEVICE void decode_ans(const Header& header, const Frame& frame,
                               destination.aligned, lane};
   };
   const auto blocks = static_cast<uint32_t>(ans.sections().blocks);
+  const SharedPlace table = shared_place(room.table);
   bool all_good = true;
   for (uint32_t block = block_index() + static_cast<uint32_t>(warp) * block_count(); block < blocks;
        block += kWarps * block_count()) {
-    all_good = ans.decode(block, room.table, room.windows[warp], lane, sink_of) && all_good;
+    all_good = ans.decode(block, table, room.windows[warp], lane, sink_of) && all_good;
   }
   if (!all_good && lane == 0) report(status, FrameStatus::kTile);
   if (block_index() == block_count() - 1) {

@@ -159,6 +159,13 @@ inline uint32_t shuffle_xor32(uint32_t word, int mask) {
   return emulation::running->exchange(word)[(thread_index() & 31) ^ mask];
 }
 
+inline uint32_t sum32(uint32_t word) {
+  const uint32_t* words = emulation::running->exchange(word);
+  uint32_t sum = 0;
+  for (int lane = 0; lane < emulation::kLanes; ++lane) sum += words[lane];
+  return sum;
+}
+
 inline int popcount(uint32_t word) { return __builtin_popcount(word); }
 inline int highest_bit(uint32_t word) { return 31 - __builtin_clz(word); }
 inline int lowest_bit(uint32_t word) { return __builtin_ffs(static_cast<int>(word)) - 1; }

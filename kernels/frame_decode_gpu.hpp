@@ -76,7 +76,9 @@ struct MemorySink {
 
   // A row of the lane's 8 values.
   UZIP_DEVICE void put(int row, const Run<kDType>& run) {
-    run.store(values + value_index(lane, 8 * row) * kFormat.itemsize, aligned);
+    run.store(values + static_cast<uint32_t>(lane * 8 * kFormat.itemsize) +
+                  row * kRowValues * kFormat.itemsize,
+              aligned);
   }
 
   // A raw tile, whose first bytes are at `head`, the others at `tail`.
@@ -98,7 +100,7 @@ class TierFrame {
       : frame_(frame),
         body_bytes_(header.body_bytes),
         code_(TileCode::of<kDType>(parameters_of(header))),
-        offset_of_rank_(offsets_of_ranks(parameters_of(header).order)),
+        symbols_{offsets_of_ranks(parameters_of(header).order), code_.base},
         sections_(Sections::of(header.count, kFormat.itemsize, code_.stride)) {}
 
   UZIP_DEVICE const Sections& sections() const { return sections_; }
@@ -111,15 +113,15 @@ class TierFrame {
 
   // A tile, by a warp with `room` for its tail. False: malformed, and nothing went to the sink.
   template <int kMenu, typename Sink>
-  UZIP_DEVICE bool decode(uint32_t tile, const uint32_t* spreads, WarpRoom<kDType>& room, int lane,
-                          Sink& sink) const {
+  UZIP_DEVICE bool decode(uint32_t tile, const DecodeTables& tables, TailRoom<kDType>& room,
+                          int lane, Sink& sink) const {
     const TileEntry entry = look_up(tile, lane);
     if (entry.place > body_bytes_ || static_cast<uint64_t>(entry.size) > body_bytes_ - entry.place)
       return false;
     const uint8_t* head = frame_.bytes + kHeaderBytes + uint64_t{tile} * stride();
     switch (entry.kind) {
       case TileKind::kCoded:
-        return decode_coded<kMenu>(head, entry, spreads, room, lane, sink);
+        return decode_coded<kMenu>(head, entry, tables, room, lane, sink);
       case TileKind::kRaw:
         if (entry.size != kFormat.tile_bytes() - code_.stride) return false;
         sink.put_raw(head, code_.stride, frame_.bytes + sections_.tails + entry.place);
@@ -147,10 +149,7 @@ class TierFrame {
     uint32_t entry = 0;
     if (lane <= index) entry = entries[tile - static_cast<uint32_t>(index - lane)];
     const uint64_t group_place = uint64_t{groups[tile / kGroupTiles]} * kAlignment;
-    uint32_t before = lane < index ? entry & kSizeMask : 0;
-#pragma unroll
-    for (int mask = 1; mask < kGroupTiles; mask *= 2) before += shuffle_xor32(before, mask);
-    before = shuffle32(before, 0);
+    const uint32_t before = sum32(lane < index ? entry & kSizeMask : 0);
     entry = shuffle32(entry, index);
     return {static_cast<TileKind>(entry >> kTileSizeBits), static_cast<int>(entry & kSizeMask),
             group_place + before};
@@ -158,7 +157,7 @@ class TierFrame {
 
   template <int kMenu, typename Sink>
   UZIP_DEVICE bool decode_coded(const uint8_t* head, const TileEntry& entry,
-                                const uint32_t* spreads, WarpRoom<kDType>& room, int lane,
+                                const DecodeTables& tables, TailRoom<kDType>& room, int lane,
                                 Sink& sink) const {
     if (entry.size > kTailBytes<kDType>) return false;
     // Chunks of 16 bytes as far as the frame goes, which need not be a whole number of them.
@@ -166,6 +165,7 @@ class TierFrame {
     const uint64_t chunk = sections_.tails + entry.place - static_cast<uint64_t>(begin);
     const int chunks = (begin + entry.size + kAlignment - 1) / kAlignment;
     sync_lanes();  // the room may still be in use for the tile before
+#pragma unroll 1   // mostly one round
     for (int i = lane; i < chunks; i += kLanes) {
       const uint64_t at = chunk + static_cast<uint64_t>(i) * kAlignment;
       auto* to = reinterpret_cast<Chunk*>(room.tail) + i;
@@ -178,14 +178,14 @@ class TierFrame {
       }
     }
     sync_lanes();
-    return decode_dense_tile<kDType, kMenu>(code_, offset_of_rank_, spreads, head, room, begin,
+    return decode_dense_tile<kDType, kMenu>(code_, tables, symbols_, head, room, begin,
                                             begin + entry.size, sink, lane);
   }
 
   Frame frame_;
   uint64_t body_bytes_;
   TileCode code_;
-  Table offset_of_rank_;
+  RankSymbols<kDType> symbols_;
   Sections sections_;
 };
 

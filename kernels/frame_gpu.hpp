@@ -70,19 +70,18 @@ UZIP_DEVICE void zero_bytes(uint8_t* begin, const uint8_t* end, uint64_t index, 
 // Copies a warp's bytes from shared memory, where they begin a word, to any place of which only
 // they may change.
 UZIP_DEVICE void store_tail(uint8_t* to, const uint32_t* from, int bytes, int lane) {
-  const int lead = static_cast<int>(-reinterpret_cast<uintptr_t>(to) & 3);
-  const auto* source = reinterpret_cast<const uint8_t*>(from);
-  if (bytes < lead + 4) {
-    for (int i = lane; i < bytes; i += kLanes) to[i] = source[i];
-    return;
-  }
+  const int before = static_cast<int>(-reinterpret_cast<uintptr_t>(to) & 3);
+  const int lead = before < bytes ? before : bytes;
   const int words = (bytes - lead) / 4;
+#pragma unroll 1  // mostly one round
   for (int i = lane; i < words; i += kLanes) {
     reinterpret_cast<uint32_t*>(to + lead)[i] = funnel_right(from[i], from[i + 1], 8 * lead);
   }
-  if (lane < lead) to[lane] = source[lane];
-  const int end = lead + 4 * words;
-  if (lane < bytes - end) to[end + lane] = source[end + lane];
+  // At most 3 bytes on each side: the lead for lanes 0..3, the end for lanes 4..7.
+  const int byte = lane < 4 ? lane : lead + 4 * words + lane - 4;
+  if (byte < (lane < 4 ? lead : bytes) && lane < 8) {
+    to[byte] = reinterpret_cast<const uint8_t*>(from)[byte];
+  }
 }
 
 // The number of blocks for a grid that takes turns on `groups` groups.

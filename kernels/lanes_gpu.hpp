@@ -16,8 +16,11 @@ constexpr int kQuads = 8;
 constexpr int kHalfQuads = 4;
 constexpr uint32_t kSignBits = 0x80808080u;
 
+constexpr int kRows = 4;
+constexpr int kRowValues = kTileValues / kRows;
+
 // Of value i of a lane in its tile.
-UZIP_DEVICE int value_index(int lane, int i) { return (i >> 3) * 256 + lane * 8 + (i & 7); }
+UZIP_DEVICE int value_index(int lane, int i) { return (i >> 3) * kRowValues + lane * 8 + (i & 7); }
 
 // Byte k of four words becomes byte 0..3 of planes[k].
 UZIP_DEVICE void transpose(const uint32_t words[4], uint32_t planes[4]) {
@@ -149,7 +152,11 @@ struct Run {
   uint32_t words[kWords];
 
   // Chunks of 16 bytes where both the address and the data type allow it, else single values.
-  UZIP_DEVICE static Run load(const uint8_t* from, bool aligned);
+  template <bool kAligned>
+  UZIP_DEVICE static Run load(const uint8_t* from);
+  UZIP_DEVICE static Run load(const uint8_t* from, bool aligned) {
+    return aligned ? load<true>(from) : load<false>(from);
+  }
   UZIP_DEVICE void store(uint8_t* to, bool aligned) const;
 };
 
@@ -177,10 +184,11 @@ struct alignas(8) Pair {
 };
 
 template <DType kDType>
-UZIP_DEVICE Run<kDType> Run<kDType>::load(const uint8_t* from, bool aligned) {
+template <bool kAligned>
+UZIP_DEVICE Run<kDType> Run<kDType>::load(const uint8_t* from) {
   Run run;
   constexpr int kItem = float_format(kDType).itemsize;
-  if (aligned) {
+  if constexpr (kAligned) {
     if constexpr (kItem == 1) {
       const Pair pair = *reinterpret_cast<const Pair*>(from);
       run.words[0] = pair.words[0];

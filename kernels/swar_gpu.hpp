@@ -64,6 +64,8 @@ UZIP_DEVICE uint32_t funnel_right(uint32_t low, uint32_t high, int shift) {
 
 // A multiplication by this moves bit 0 of each byte to the top four bits.
 constexpr uint32_t kGatherBits = 0x10204080u;
+// And by this bits 0 and 1 of each byte to the top eight.
+constexpr uint32_t kGatherPairs = 0x01041040u;
 
 // Packs the fields of a quad, each below 2^kWidth, into the top 4 * kWidth bits; below them is
 // rubbish.
@@ -71,7 +73,7 @@ template <int kWidth>
 UZIP_DEVICE uint32_t pack_top(uint32_t fields) {
   static_assert(kWidth == 1 || kWidth == 2 || kWidth == 4);
   if constexpr (kWidth == 1) return fields * kGatherBits;
-  if constexpr (kWidth == 2) return fields * 0x01041040u;
+  if constexpr (kWidth == 2) return fields * kGatherPairs;
   return permute(fields | fields >> 4, 0, 0x2044);
 }
 

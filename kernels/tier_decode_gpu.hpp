@@ -1,9 +1,14 @@
-// One warp decodes one tile of codec tier.
+// One warp decodes one tile of codec tier, the deepest level first.
 //
-// Each lane keeps the ranks of its 32 values as 8 quads. A rank is the sum of the value's digits,
-// so level after level the digits of the values that are still escaped are added: a scan tells
-// where in the plane the lane's digits begin. Then ranks become symbols by table, and the symbols
-// of values without a rank are taken from the end of the tail.
+// A first pass over the digits of each level tells how many values go on to the next, and so where
+// that level's plane begins and, by a scan, which of its entries belong to which lane. Then lists
+// of symbols are made from the end of the tail backwards: a level's list holds the symbols of all
+// values that reached it, in order of position. A lane expands 16 entries at a time, four by one
+// byte permutation, which takes either the symbol that a digit stands for or, for an escape, the
+// next symbol of the list below. The list of level 1 is the tile, and the raw symbols, which the
+// tail ends with, are the list below the last level.
+//
+// So all but the first level is work on as many values as reached it, spread evenly over the lanes.
 #pragma once
 
 #include "tile_code_gpu.hpp"
@@ -71,200 +76,252 @@ struct HalfPlanes {
   }
 };
 
-// Loads the digits of level 1 as ranks; returns which of the lane's values go on to level 2.
-template <int kWidth>
-UZIP_DEVICE uint32_t load_first_level(const uint8_t* plane, int lane, uint32_t ranks[kQuads]) {
+constexpr int kRun = 16;  // digits that a lane expands at a time
+constexpr int kMaxRuns = kTileValues / kRun;
+
+// How four digits choose bytes: selectors for permute(list, symbols), list being the next four
+// symbols of the list below; and, from bit 16 on, how many of these are taken. In shared memory.
+struct DecodeTables {
+  uint32_t pairs[256];          // by four 2-bit digits
+  uint32_t singles[16];         // by four 1-bit digits
+  uint32_t merges[kQuadMasks];  // by a quad's mask of escapes: the others keep their bytes
+
+  // By a block.
+  UZIP_DEVICE void fill(int thread) {
+    pairs[thread] = make_selector(static_cast<uint32_t>(thread), 2);
+    if (thread >= 16) return;
+    const auto mask = static_cast<uint32_t>(thread);
+    singles[mask] = make_selector(mask, 1);
+    uint32_t kept = 0x7654;
+    uint32_t taken = 0;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    uint32_t* quads = ranks + kHalfQuads * half;
-    if constexpr (kWidth == 3) {
-      uint32_t high[kHalfQuads];
-      load_fields<2>(plane, half, lane, quads);
-      load_fields<1>(plane + plane_bytes(2, kTileValues), half, lane, high);
-#pragma unroll
-      for (int q = 0; q < kHalfQuads; ++q) quads[q] |= high[q] << 2;
-    } else {
-      load_fields<kWidth>(plane, half, lane, quads);
+    for (int i = 0; i < 4; ++i) {
+      if ((mask >> i & 1) != 0) kept = (kept & ~(0xFu << 4 * i)) | taken++ << 4 * i;
     }
+    merges[spread_bits(mask)] = kept | taken << 16;
   }
-  uint32_t escaped = 0;
+
+ private:
+  UZIP_DEVICE static uint32_t make_selector(uint32_t digits, int width) {
+    const uint32_t escape = (1u << width) - 1;
+    uint32_t selector = 0;
+    uint32_t taken = 0;
 #pragma unroll
-  for (int q = kQuads - 1; q >= 0; --q) {
-    const uint32_t flags = (ranks[q] + kOnes) & repeat(1 << kWidth);
-    escaped = funnel_left(pack_flags<kWidth>(flags), escaped, 4);
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t digit = digits >> width * i & escape;
+      selector |= (digit == escape ? taken : 4 + digit) << 4 * i;
+      taken += digit == escape ? 1 : 0;
+    }
+    return selector | taken << 16;
   }
-  return escaped;
+};
+
+// What a warp needs in shared memory.
+template <DType kDType>
+struct alignas(16) TailRoom {
+  // Read by words; the tail may begin within a chunk.
+  uint32_t tail[kTailBytes<kDType> / 4 + 12];
+  // Of two levels in turn. Somewhat more is read than there is.
+  uint32_t lists[2][kTileValues / 4 + 4];
+  // Of each level but the first: where in the list below the symbols of a run's escapes begin.
+  uint16_t starts[kMaxLevels - 1][kMaxRuns];
+};
+
+// Four bytes from any place.
+UZIP_DEVICE uint32_t fetch(const uint32_t* words, int byte) {
+  const uint32_t* word = words + (byte >> 2);
+  return funnel_right(word[0], word[1], 8 * byte & 31);
 }
 
-UZIP_DEVICE uint32_t load_first_level(int width, const uint8_t* plane, int lane,
-                                      uint32_t ranks[kQuads]) {
+// Bits 0..15 to bits 0, 2, 4, ..
+UZIP_DEVICE uint32_t spread_half(uint32_t bits) {
+  bits = (bits | bits << 8) & 0x00FF00FFu;
+  bits = (bits | bits << 4) & 0x0F0F0F0Fu;
+  bits = (bits | bits << 2) & 0x33333333u;
+  return (bits | bits << 1) & kHalfMask;
+}
+
+// In lists, in place of a symbol of two bytes; other bytes of these lists are offsets.
+constexpr uint32_t kWideSymbols = repeat(kWindow);
+
+// Where symbols come from: those of the ranks of a level, and the list of the level below.
+struct Source {
+  uint32_t symbols[2];  // of the level's first 8 ranks
+  const uint32_t* list;
+  int place;  // of the next symbol of the list, in bytes
+};
+
+// The digits of a level of 16 neighbouring positions.
+template <int kWidth>
+struct Digits {
+  uint32_t low;   // a digit's low two bits; 4-bit digits: the first 8
+  uint32_t high;  // of 3-bit digits the high bits; of 4-bit digits the others
+
+  // Of run `run` of a whole plane.
+  UZIP_DEVICE static Digits load(const uint8_t* plane, int run) {
+    if constexpr (kWidth == 1) return {reinterpret_cast<const uint16_t*>(plane)[run], 0};
+    if constexpr (kWidth == 4) {
+      const Pair pair = reinterpret_cast<const Pair*>(plane)[run];
+      return {pair.words[0], pair.words[1]};
+    }
+    const uint32_t low = reinterpret_cast<const uint32_t*>(plane)[run];
+    if constexpr (kWidth == 2) return {low, 0};
+    plane += plane_bytes(2, kTileValues);
+    return {low, reinterpret_cast<const uint16_t*>(plane)[run]};
+  }
+
+  // Of a plane of `n` digits that begins at byte `place` of a tail. Digits beyond the last are 0.
+  UZIP_DEVICE static Digits read(const uint32_t* tail, int place, int n, int run) {
+    static_assert(kWidth <= 3);
+    constexpr int kLow = kWidth == 1 ? 1 : 2;
+    const int left = n - kRun * run;
+    if (left <= 0) return {0, 0};
+    uint32_t low = fetch(tail, place + 2 * kLow * run);
+    if (kLow == 1) low &= 0xFFFF;
+    if (left < kRun) low &= (1u << kLow * left) - 1;
+    if constexpr (kWidth < 3) return {low, 0};
+    return {low, fetch(tail, place + plane_bytes(2, n) + 2 * run)};
+  }
+
+  // Bit 2i is set where digit i is an escape.
+  UZIP_DEVICE Mask escapes() const {
+    if constexpr (kWidth == 1) return spread_half(low);
+    if constexpr (kWidth == 4) return full_nibbles(low) | full_nibbles(high) << 16;
+    const Mask pairs = low & low >> 1 & kHalfMask;
+    if constexpr (kWidth == 2) return pairs;
+    return pairs & spread_half(high & 0xFFFF);
+  }
+
+  // The symbols, as quads. Offsets from the window's base in `offsets` serve 4-bit digits.
+  template <typename Symbols>
+  UZIP_DEVICE void expand(const DecodeTables& tables, const Symbols& symbols, Source source,
+                          uint32_t quads[kHalfQuads]) const {
+    const Mask mask = kWidth >= 3 ? escapes() : 0;
+#pragma unroll
+    for (int q = 0; q < kHalfQuads; ++q) {
+      uint32_t selector;
+      uint32_t candidates = source.symbols[0];
+      if constexpr (kWidth == 1) {
+        selector = tables.singles[low >> 4 * q & 0xF];
+      } else if constexpr (kWidth == 2) {
+        selector = tables.pairs[low >> 8 * q & 0xFF];
+      } else {
+        selector = tables.merges[quad_mask(mask, 0, q)];
+        if constexpr (kWidth == 3) {
+          const uint32_t digits = unpack<2>(low >> 8 * q) | unpack<1>(high >> 4 * q) << 2;
+          candidates = permute(source.symbols[0], source.symbols[1], selector_of(digits));
+        } else {
+          candidates = symbols.lookup((q < 2 ? low : high) >> 16 * (q & 1));
+        }
+      }
+      quads[q] = permute(fetch(source.list, source.place), candidates, selector);
+      source.place += static_cast<int>(selector >> 16);
+    }
+  }
+
+ private:
+  // Bit 2i of 16 bits is set where nibble i is 15.
+  UZIP_DEVICE static uint32_t full_nibbles(uint32_t nibbles) {
+    uint32_t full = nibbles & nibbles >> 1;
+    full = full & full >> 2 & 0x11111111u;
+    full = (full | full >> 2) & 0x05050505u;
+    full = (full | full >> 4) & 0x00550055u;
+    return (full | full >> 8) & 0x5555u;
+  }
+};
+
+// The symbol of each rank.
+template <DType kDType>
+struct RankSymbols {
+  static constexpr FloatFormat kFormat = float_format(kDType);
+  Table offsets;  // from base
+  uint32_t base;
+
+  // For a selector of four ranks. Symbols of more than a byte stay offsets.
+  UZIP_DEVICE uint32_t lookup(uint32_t ranks) const {
+    const uint32_t quad = offsets.lookup(ranks);
+    if constexpr (kFormat.symbol_bytes() == 2) return quad;
+    const uint32_t symbols = kFormat.exponent_bits == 8
+                                 ? add_bytes(quad, repeat(static_cast<int>(base)))
+                                 : quad + repeat(static_cast<int>(base));
+    return symbols & repeat((kFormat.symbols() - 1) & 0xFF);
+  }
+  UZIP_DEVICE uint32_t four_from(int rank) const {
+    return lookup(static_cast<uint32_t>(rank) * 0x1111u + 0x3210u);
+  }
+};
+
+// Where a level's digits are in the tail, and how many.
+struct LevelPlane {
+  int place;
+  int n;
+};
+
+// Counts the escapes of a level beyond the first; notes where those of each run begin.
+template <int kWidth>
+UZIP_DEVICE int count_escapes(const uint32_t* tail, const LevelPlane& level, uint16_t* starts,
+                              int lane) {
+  int total = 0;
+#pragma unroll 1  // mostly one round
+  for (int first = 0; kRun * first < level.n; first += kLanes) {
+    const auto digits = Digits<kWidth>::read(tail, level.place, level.n, first + lane);
+    uint32_t here;
+    const uint32_t before = scan32(static_cast<uint32_t>(popcount(digits.escapes())), lane, &here);
+    starts[first + lane] = static_cast<uint16_t>(static_cast<uint32_t>(total) + before);
+    total += static_cast<int>(here);
+  }
+  return total;
+}
+UZIP_DEVICE int count_escapes(int width, const uint32_t* tail, const LevelPlane& level,
+                              uint16_t* starts, int lane) {
   switch (width) {
     case 1:
-      return load_first_level<1>(plane, lane, ranks);
+      return count_escapes<1>(tail, level, starts, lane);
     case 2:
-      return load_first_level<2>(plane, lane, ranks);
-    case 3:
-      return load_first_level<3>(plane, lane, ranks);
+      return count_escapes<2>(tail, level, starts, lane);
     default:
-      return load_first_level<4>(plane, lane, ranks);
+      return count_escapes<3>(tail, level, starts, lane);
   }
 }
 
-// 32 bits from any place.
-UZIP_DEVICE uint32_t read_bits(const uint32_t* words, int bit) {
-  const uint32_t* word = words + (bit >> 5);
-  return funnel_right(word[0], word[1], bit & 31);
+// Writes the list of a level beyond the first.
+template <int kWidth, typename Symbols>
+UZIP_DEVICE void expand_level(const DecodeTables& tables, const Symbols& symbols,
+                              const uint32_t* tail, const LevelPlane& level, const uint16_t* starts,
+                              const Source& source, uint32_t* list, int lane) {
+#pragma unroll 1
+  for (int run = lane; kRun * run < level.n; run += kLanes) {
+    Source from = source;
+    from.place += starts[run];
+    Chunk chunk;
+    Digits<kWidth>::read(tail, level.place, level.n, run)
+        .expand(tables, symbols, from, chunk.words);
+    reinterpret_cast<Chunk*>(list)[run] = chunk;
+  }
 }
-
-// Adds the fields that begin at a bit of the plane to the values in the mask of one half; returns
-// which of these were all ones.
-template <int kWidth>
-UZIP_DEVICE uint32_t add_fields(const uint32_t* spreads, uint32_t mask, const uint32_t* plane,
-                                int bit, int shift, uint32_t quads[kHalfQuads]) {
-  uint32_t fields = read_bits(plane, bit);
-  uint32_t full = 0;
-#pragma unroll
-  for (int q = 0; q < kHalfQuads; ++q) {
-    const uint32_t spread = spreads[mask >> 4 * q & 15];
-    const uint32_t quad = permute(unpack<kWidth>(fields), 0, spread);
-    fields >>= kWidth * (spread >> 16);
-    quads[q] += quad << shift;
-    const uint32_t flags = (quad + kOnes) & repeat(1 << kWidth);
-    full |= pack_flags<kWidth>(flags) >> 28 << 4 * q;
+template <typename Symbols>
+UZIP_DEVICE void expand_level(int width, const DecodeTables& tables, const Symbols& symbols,
+                              const uint32_t* tail, const LevelPlane& level, const uint16_t* starts,
+                              const Source& source, uint32_t* list, int lane) {
+  switch (width) {
+    case 1:
+      return expand_level<1>(tables, symbols, tail, level, starts, source, list, lane);
+    case 2:
+      return expand_level<2>(tables, symbols, tail, level, starts, source, list, lane);
+    default:
+      return expand_level<3>(tables, symbols, tail, level, starts, source, list, lane);
   }
-  return full;
-}
-
-// Adds a further level that many values reach, `start` bits from the beginning of `tail`; returns
-// which values go on.
-UZIP_DEVICE uint32_t add_dense_level(const uint32_t* spreads, int width, uint32_t mask,
-                                     const Places& places, const uint32_t* tail, int start,
-                                     uint32_t ranks[kQuads]) {
-  uint32_t escaped = 0;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    uint32_t* quads = ranks + kHalfQuads * half;
-    const uint32_t reached = mask >> 16 * half & 0xFFFF;
-    const int first = places.first[half];
-    uint32_t full;
-    if (width == 1) {
-      full = add_fields<1>(spreads, reached, tail, start + first, 0, quads);
-    } else {
-      full = add_fields<2>(spreads, reached, tail, start + 2 * first, 0, quads);
-      if (width == 3) {
-        const int high = start + 8 * plane_bytes(2, places.n);
-        full &= add_fields<1>(spreads, reached, tail, high + first, 2, quads);
-      }
-    }
-    escaped |= full << 16 * half;
-  }
-  return escaped;
-}
-
-// The fields of all values of a mask, in order: those of the lane's first half below those of the
-// second.
-UZIP_DEVICE uint64_t read_fields(const uint32_t* plane, int start, int width, uint32_t mask,
-                                 const Places& places) {
-  const uint64_t low = read_bits(plane, start + width * places.first[0]);
-  const uint64_t high = read_bits(plane, start + width * places.first[1]);
-  const int bits = width * popcount(mask & 0xFFFF);
-  return (low & ((uint64_t{1} << bits) - 1)) | high << bits;
-}
-
-// Adds a further level that few values reach to the ranks in the warp's room; returns which values
-// go on.
-template <typename Room>
-UZIP_DEVICE uint32_t add_sparse_level(int width, uint32_t mask, const Places& places,
-                                      const uint32_t* tail, int start, Room& room, int lane) {
-  const int low_width = width == 1 ? 1 : 2;
-  const uint32_t low_mask = (1u << low_width) - 1;
-  const uint32_t escape = (1u << width) - 1;
-  uint64_t fields = read_fields(tail, start, low_width, mask, places);
-  uint32_t high = 0;
-  if (width == 3) {
-    const int plane = start + 8 * plane_bytes(2, places.n);
-    high = static_cast<uint32_t>(read_fields(tail, plane, 1, mask, places));
-  }
-  uint32_t escaped = 0;
-  while (mask != 0) {
-    const uint32_t others = mask & (mask - 1);
-    const uint32_t digit = (static_cast<uint32_t>(fields) & low_mask) | (high & 1) << 2;
-    fields >>= low_width;
-    high >>= 1;
-    uint8_t& rank = room.byte(lane, lowest_bit(mask));
-    rank = static_cast<uint8_t>(rank + digit);
-    if (digit == escape) escaped |= mask ^ others;
-    mask = others;
-  }
-  return escaped;
-}
-
-// Adds all levels from `level` on to the ranks. `escaped` becomes the values without a rank,
-// `place` the byte at which their symbols begin. False: the digits ask for more than the tail's
-// `end`. Bytes count from `tail`, an aligned address at or before the tail's first byte.
-template <int kMenu, typename Room>
-UZIP_DEVICE bool add_levels(const Menu& menu, const uint32_t* spreads, int level,
-                            const uint32_t* tail, int end, Room& room, int lane,
-                            uint32_t ranks[kQuads], uint32_t* escaped, int* place) {
-  bool sparse = false;  // the ranks are in the room
-#pragma unroll kLevelUnroll < kMenu>
-  for (; level < menu.levels; ++level) {
-    const Places places = Places::of(*escaped, lane);
-    const int width = menu.width(level);
-    const int start = 8 * *place;
-    *place += digit_plane_bytes(width, places.n);
-    if (*place > end) return false;
-    if (places.n > kSparse) {
-      if (sparse) room.load_quads(lane, ranks);
-      sparse = false;
-      *escaped = add_dense_level(spreads, width, *escaped, places, tail, start, ranks);
-    } else {
-      if (!sparse) room.store_quads(lane, ranks);
-      sparse = true;
-      *escaped = add_sparse_level(width, *escaped, places, tail, start, room, lane);
-    }
-  }
-  if (sparse) room.load_quads(lane, ranks);
-  return true;
-}
-
-// Turns ranks into what Quad::join() wants; takes the raw symbols, unless these are wider than a
-// byte.
-template <DType kDType>
-UZIP_DEVICE void ranks_to_symbols(const Table& offset_of_rank, uint32_t first, uint32_t escaped,
-                                  Places places, bool any_raw, const uint8_t* raw,
-                                  WarpRoom<kDType>& room, int lane, uint32_t quads[kQuads]) {
-  constexpr FloatFormat kFormat = float_format(kDType);
-  const uint32_t base = repeat(static_cast<int>(first));
-  constexpr uint32_t kSymbolMask = repeat((kFormat.symbols() - 1) & 0xFF);
-#pragma unroll
-  for (int q = 0; q < kQuads; ++q) quads[q] = offset_of_rank.lookup(selector_of(quads[q]));
-  if (kFormat.exponent_bits == 8 && first + kWindow > 256) {
-#pragma unroll
-    for (int q = 0; q < kQuads; ++q) quads[q] = add_bytes(quads[q], base);
-  } else if (kFormat.exponent_bits <= 8) {
-#pragma unroll
-    for (int q = 0; q < kQuads; ++q) quads[q] = (quads[q] + base) & kSymbolMask;
-  }
-  if (kFormat.symbol_bytes() > 1 || !any_raw) return;
-  room.store_quads(lane, quads);
-  while (escaped != 0) {
-    const int i = lowest_bit(escaped);
-    escaped &= escaped - 1;
-    const int index = i < 16 ? places.first[0]++ : places.first[1]++;
-    room.byte(lane, i) = raw[index] & static_cast<uint8_t>(kSymbolMask);
-  }
-  room.load_quads(lane, quads);
 }
 
 // Replaces the symbols of a row's values that have no rank, for symbols of two bytes. `raw`: those
 // of the tile; `index`: of the next of them.
 template <DType kDType>
-UZIP_DEVICE void patch_symbols(uint32_t escaped, const uint8_t* raw, int* index, Run<kDType>& run) {
+UZIP_DEVICE void patch_symbols(const uint32_t quads[2], const uint8_t* raw, int* index,
+                               Run<kDType>& run) {
   static_assert(kDType == DType::kFloat64);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    if ((escaped >> i & 1) == 0) continue;
+    if ((quads[i / 4] >> 8 * (i % 4) & 0xFF) < kWindow) continue;
     const uint32_t symbol = raw[2 * *index] | static_cast<uint32_t>(raw[2 * *index + 1]) << 8;
     uint32_t& high = run.words[2 * i + 1];
     high = (high & 0x800FFFFFu) | (symbol & 0x7FF) << 20;
@@ -272,12 +329,22 @@ UZIP_DEVICE void patch_symbols(uint32_t escaped, const uint8_t* raw, int* index,
   }
 }
 
-// Hands over half a tile, a row of the lane's 8 values at a time. `escaped`: its values whose raw
-// symbols are still to be taken.
+// Where the raw symbols of two bytes of a lane are among those of the tile.
+UZIP_DEVICE Places places_of_raw(const uint32_t quads[kQuads], int lane) {
+  Mask mask = 0;
+#pragma unroll
+  for (int q = 0; q < kQuads; ++q) {
+    const uint32_t flags = (quads[q] & kWideSymbols) * (kGatherPairs >> 4) >> 24;
+    mask |= flags << (8 * (q % kHalfQuads) + q / kHalfQuads);
+  }
+  return Places::of(mask, lane);
+}
+
+// Hands over half a tile, a row of the lane's 8 values at a time. `raw`: symbols of two bytes that
+// are still to be taken, or nullptr; `index`: of the lane's first.
 template <DType kDType, typename Sink>
 UZIP_DEVICE void put_half(const HalfPlanes<kDType>& planes, const uint32_t symbols[kHalfQuads],
-                          uint32_t base, uint32_t escaped, bool any_raw, const uint8_t* raw,
-                          int index, int half, Sink& sink) {
+                          uint32_t base, const uint8_t* raw, int index, int half, Sink& sink) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     Run<kDType> run;
@@ -286,45 +353,176 @@ UZIP_DEVICE void put_half(const HalfPlanes<kDType>& planes, const uint32_t symbo
       planes.quad(2 * r + q).join(symbols[2 * r + q], base, run.words + q * Quad<kDType>::kWords);
     }
     if constexpr (float_format(kDType).symbol_bytes() == 2) {
-      if (any_raw) patch_symbols<kDType>(escaped >> 8 * r, raw, &index, run);
+      if (raw != nullptr) patch_symbols<kDType>(symbols + 2 * r, raw, &index, run);
     }
     sink.put(2 * half + r, run);
   }
 }
 
-// Decodes a coded tile of the dense layout, whose tail is bytes `begin` .. `end` of the room, to a
-// sink. False: malformed, and nothing went there.
-template <DType kDType, int kMenu, typename Sink>
-UZIP_DEVICE bool decode_dense_tile(const TileCode& code, const Table& offset_of_rank,
-                                   const uint32_t* spreads, const uint8_t* head,
-                                   WarpRoom<kDType>& room, int begin, int end, Sink& sink,
-                                   int lane) {
-  constexpr FloatFormat kFormat = float_format(kDType);
-  constexpr bool kEarly =
-      kFormat.byte_planes <= 1;  // few enough to be held while the digits are decoded
+// The symbols of a tile whose digits of level 1 are known.
+template <DType kDType, int kMenu, int kFirst>
+class SymbolDecoder {
+ public:
+  static constexpr FloatFormat kFormat = float_format(kDType);
+
+  UZIP_DEVICE SymbolDecoder(const Menu& menu, const DecodeTables& tables,
+                            const RankSymbols<kDType>& symbols, TailRoom<kDType>& room, int lane)
+      : any_menu_(menu), tables_(tables), symbols_(symbols), room_(room), lane_(lane) {}
+
+  UZIP_DEVICE void load(const uint8_t* plane) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      first_[half] = Digits<kFirst>::load(plane, 32 * half + lane_);
+  }
+
+  // Finds the planes of all levels in the tail, bytes `begin` .. `end` of the room. False: it is
+  // malformed.
+  UZIP_DEVICE bool measure(int begin, int end) {
+    starts_ = Places::of(first_[0].escapes() | first_[1].escapes() << 1, lane_);
+    int n = starts_.n;
+    int place = begin;
+#pragma unroll kLevelUnroll < kMenu>
+    for (int level = 1; level < menu().levels; ++level) {
+      levels_[level - 1] = {place, n};
+      place += digit_plane_bytes(menu().width(level), n);
+      if (place > end) return false;
+      n = count_escapes(menu().width(level), room_.tail, levels_[level - 1],
+                        room_.starts[level - 1], lane_);
+    }
+    raw_ = {place, n};
+    return place + n * kFormat.symbol_bytes() == end;
+  }
+
+  // Bytes of the tile's raw symbols, where they are two bytes each and there are any.
+  UZIP_DEVICE const uint8_t* wide_raw() const {
+    if (kFormat.symbol_bytes() == 1 || raw_.n == 0) return nullptr;
+    return reinterpret_cast<const uint8_t*>(room_.tail) + raw_.place;
+  }
+
+  UZIP_DEVICE void expand(uint32_t quads[kQuads]) {
+    Source source = raw_symbols();
+    int rank = ranks();
+#pragma unroll kLevelUnroll < kMenu>
+    for (int level = menu().levels - 1; level > 0; --level) {
+      rank -= (1 << menu().width(level)) - 1;
+      set_symbols(rank, &source);
+      uint32_t* list = room_.lists[level & 1];
+      sync_lanes();  // what the level below wrote, and `starts`
+      expand_level(menu().width(level), tables_, symbols_, room_.tail, levels_[level - 1],
+                   room_.starts[level - 1], source, list, lane_);
+      source.list = list;
+      source.place = 0;
+    }
+    sync_lanes();
+    set_symbols(0, &source);
+    constexpr uint32_t kSymbolMask = repeat((kFormat.symbols() - 1) & 0xFF);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      Source from = source;
+      from.place += starts_.first[half];
+      first_[half].expand(tables_, symbols_, from, quads + kHalfQuads * half);
+      if constexpr (kFormat.exponent_bits < 8) {
+        // Raw symbols are only known to be bytes.
+#pragma unroll
+        for (int q = 0; q < kHalfQuads; ++q) quads[kHalfQuads * half + q] &= kSymbolMask;
+      }
+    }
+  }
+
+ private:
+  // Of the frame; a constant where it is fixed, whatever becomes of this object.
+  UZIP_DEVICE Menu menu() const { return fixed_menu<kMenu>(any_menu_); }
+
+  UZIP_DEVICE Source raw_symbols() {
+    if constexpr (kFormat.symbol_bytes() == 1) {
+      return {{0, 0}, room_.tail, raw_.place};
+    } else {
+      uint32_t* list = room_.lists[menu().levels & 1];
+      for (int i = lane_; 4 * i < raw_.n + 8; i += kLanes) list[i] = kWideSymbols;
+      return {{0, 0}, list, 0};
+    }
+  }
+
+  // How many ranks the menu has.
+  UZIP_DEVICE int ranks() const {
+    int ranks = 0;
+#pragma unroll
+    for (int level = 0; level < kMaxLevels; ++level) ranks += (1 << menu().width(level)) - 1;
+    return ranks;
+  }
+
+  UZIP_DEVICE void set_symbols(int rank, Source* source) const {
+    source->symbols[0] = symbols_.four_from(rank);
+    source->symbols[1] = rank + 4 < kWindow ? symbols_.four_from(rank + 4) : 0;
+  }
+
+  Menu any_menu_;
+  const DecodeTables& tables_;
+  const RankSymbols<kDType>& symbols_;
+  TailRoom<kDType>& room_;
+  int lane_;
+  Digits<kFirst> first_[2];
+  Places starts_;  // of level 1
+  LevelPlane levels_[kMaxLevels - 1];
+  LevelPlane raw_;
+};
+
+template <DType kDType, int kMenu, int kFirst, typename Sink>
+UZIP_DEVICE bool decode_dense_tile_from(const TileCode& code, const DecodeTables& tables,
+                                        const RankSymbols<kDType>& symbols, const uint8_t* head,
+                                        TailRoom<kDType>& room, int begin, int end, Sink& sink,
+                                        int lane) {
+  // Few enough to be held while the digits are decoded.
+  constexpr bool kEarly = float_format(kDType).byte_planes <= 1;
   HalfPlanes<kDType> planes[2];
   if constexpr (kEarly) {
     planes[0].load(code, head, 0, lane);
     planes[1].load(code, head, 1, lane);
   }
-  const Menu menu = fixed_menu<kMenu>(code.menu);
+  SymbolDecoder<kDType, kMenu, kFirst> decoder(fixed_menu<kMenu>(code.menu), tables, symbols, room,
+                                               lane);
+  decoder.load(head + code.digits);
+  if (!decoder.measure(begin, end)) return false;
   uint32_t quads[kQuads];
-  uint32_t escaped = load_first_level(menu.width(0), head + code.digits, lane, quads);
-  int place = begin;
-  if (!add_levels<kMenu>(menu, spreads, 1, room.tail, end, room, lane, quads, &escaped, &place))
-    return false;
-  const Places places = Places::of(escaped, lane);
-  if (place + places.n * kFormat.symbol_bytes() != end) return false;
-  const uint8_t* raw = reinterpret_cast<const uint8_t*>(room.tail) + place;
-  ranks_to_symbols<kDType>(offset_of_rank, code.base, escaped, places, places.n != 0, raw, room,
-                           lane, quads);
+  decoder.expand(quads);
+  const uint8_t* raw = decoder.wide_raw();
+  Places places{};
+  if (raw != nullptr) places = places_of_raw(quads, lane);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if constexpr (!kEarly) planes[half].load(code, head, half, lane);
-    put_half(planes[half], quads + kHalfQuads * half, code.base, escaped >> 16 * half,
-             places.n != 0, raw, places.first[half], half, sink);
+    put_half(planes[half], quads + kHalfQuads * half, code.base, raw, places.first[half], half,
+             sink);
   }
   return true;
+}
+
+// Decodes a coded tile of the dense layout, whose tail is bytes `begin` .. `end` of the room, to a
+// sink. False: malformed, and nothing went there.
+template <DType kDType, int kMenu, typename Sink>
+UZIP_DEVICE bool decode_dense_tile(const TileCode& code, const DecodeTables& tables,
+                                   const RankSymbols<kDType>& symbols, const uint8_t* head,
+                                   TailRoom<kDType>& room, int begin, int end, Sink& sink,
+                                   int lane) {
+  if constexpr (kMenu != kAnyMenu) {
+    return decode_dense_tile_from<kDType, kMenu, kWidths<kMenu> & 15>(code, tables, symbols, head,
+                                                                      room, begin, end, sink, lane);
+  } else {
+    switch (code.menu.width(0)) {
+      case 1:
+        return decode_dense_tile_from<kDType, kMenu, 1>(code, tables, symbols, head, room, begin,
+                                                        end, sink, lane);
+      case 2:
+        return decode_dense_tile_from<kDType, kMenu, 2>(code, tables, symbols, head, room, begin,
+                                                        end, sink, lane);
+      case 3:
+        return decode_dense_tile_from<kDType, kMenu, 3>(code, tables, symbols, head, room, begin,
+                                                        end, sink, lane);
+      default:
+        return decode_dense_tile_from<kDType, kMenu, 4>(code, tables, symbols, head, room, begin,
+                                                        end, sink, lane);
+    }
+  }
 }
 
 }  // namespace uzip::gpu

@@ -171,44 +171,56 @@ UZIP_DEVICE Table offsets_of_ranks(const uint32_t order[2]) {
            unpack<4>(order[1] >> 16)}};
 }
 
-// How to pack the fields of some values of a quad, by a bit mask of these values.
+// Which of a lane's 32 values reach a level: bit 2i + h stands for value i of half h.
+using Mask = uint32_t;
+constexpr Mask kHalfMask = 0x55555555u;
+
+// The values of a quad in a mask: bits 0, 2, 4 and 6. An index to tables.
+UZIP_DEVICE uint32_t quad_mask(Mask mask, int half, int quad) {
+  return mask >> (8 * quad + half) & 0x55;
+}
+constexpr int kQuadMasks = 0x56;
+UZIP_DEVICE uint32_t spread_bits(uint32_t bits) {
+  return (bits & 1) | (bits & 2) << 1 | (bits & 4) << 2 | (bits & 8) << 3;
+}
+
+// How to pack the fields of some values of a quad.
 struct Gather {
   uint32_t multiplier;  // moves the fields to the top bits of a word
   int bits;             // of the fields together
 };
 
-UZIP_DEVICE Gather make_gather(int mask, int width) {
-  Gather gather{0, popcount(static_cast<uint32_t>(mask)) * width};
+// `values`: bit i is set for value i. The fields begin at bit `shift` of their bytes; elsewhere the
+// quad is 0.
+UZIP_DEVICE Gather make_gather(uint32_t values, int width, int shift) {
+  Gather gather{0, popcount(values) * width};
   int place = 32 - gather.bits;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if ((mask >> i & 1) == 0) continue;
-    gather.multiplier |= 1u << (place - 8 * i);
+    if ((values >> i & 1) == 0) continue;
+    gather.multiplier |= 1u << (place - 8 * i - shift);
     place += width;
   }
   return gather;
 }
 
-// The selector that hands out the next fields to the values of a mask; their number in the upper
-// half.
-UZIP_DEVICE uint32_t make_spread(int mask) {
-  uint32_t selector = 0;
-  uint32_t n = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const bool set = (mask >> i & 1) != 0;
-    selector |= (set ? n : 4) << 4 * i;
-    n += set ? 1 : 0;
-  }
-  return selector | n << 16;
-}
-
-// In shared memory, by mask.
+// In shared memory, by quad_mask(): of the digits of each level but the first, of which a 3-bit
+// digit has its low two bits here and its high bit apart. No menu has two such levels.
 struct GatherTables {
-  Gather gathers[2][16];  // of 1-bit and of 2-bit fields
+  Gather levels[kMaxLevels - 1][kQuadMasks];
+  Gather high[kQuadMasks];
 
-  UZIP_DEVICE void fill(int lane) {
-    gathers[lane >> 4][lane & 15] = make_gather(lane & 15, 1 + (lane >> 4));
+  // By a block.
+  UZIP_DEVICE void fill(const Menu& menu, int thread) {
+    const int level = thread / 16 + 1;
+    if (level > kMaxLevels) return;
+    const auto values = static_cast<uint32_t>(thread % 16);
+    if (level < menu.levels) {
+      const int width = menu.width(level) < 2 ? 1 : 2;
+      levels[level - 1][spread_bits(values)] = make_gather(values, width, menu.shift(level));
+    } else if (level == kMaxLevels) {
+      high[spread_bits(values)] = make_gather(values, 1, menu.digit_bits() - 1);
+    }
   }
 };
 
@@ -218,16 +230,18 @@ struct Places {
   int first[2];  // index of the lane's first field in each half of the tile
   int n;         // fields of all lanes
 
-  // `mask`: bit i set for value i of the lane.
-  UZIP_DEVICE static Places of(uint32_t mask, int lane) {
-    const uint32_t counts = static_cast<uint32_t>(popcount(mask & 0xFFFF)) |
-                            static_cast<uint32_t>(popcount(mask >> 16)) << 16;
+  UZIP_DEVICE static Places of(Mask mask, int lane) {
+    const uint32_t counts = static_cast<uint32_t>(popcount(mask & kHalfMask)) |
+                            static_cast<uint32_t>(popcount(mask & ~kHalfMask)) << 16;
     uint32_t total;
     const uint32_t before = scan32(counts, lane, &total);
     const int half = static_cast<int>(total & 0xFFFF);
     return {{static_cast<int>(before & 0xFFFF), half + static_cast<int>(before >> 16)},
             half + static_cast<int>(total >> 16)};
   }
+
+  // Index of the next field of a half.
+  UZIP_DEVICE int take(int half) { return half == 0 ? first[0]++ : first[1]++; }
 };
 
 UZIP_DEVICE int digit_plane_bytes(int width, int n) {
@@ -236,7 +250,7 @@ UZIP_DEVICE int digit_plane_bytes(int width, int n) {
 
 // Levels that few values reach are coded value by value instead of quad by quad; about where both
 // cost the same.
-constexpr int kSparse = 96;
+constexpr int kSparse = 24;
 
 // Most bytes of a tail: 7 bits of digits, and the symbol, of each value.
 template <DType kDType>
@@ -249,14 +263,17 @@ struct alignas(16) WarpRoom {
   uint32_t tail[kTailBytes<kDType> / 4 + 12];
   uint8_t bytes[kTileValues];
 
-  // Of value i of a lane, next to those of the lane's other values in the half.
-  UZIP_DEVICE uint8_t& byte(int lane, int i) { return bytes[lane * 16 + i + (i & 16) * 31]; }
+  // Of the value that a bit of a Mask stands for, next to those of the lane's others in the half.
+  UZIP_DEVICE uint8_t& byte(int lane, int bit) {
+    return bytes[lane * 16 + (bit >> 1) + (bit & 1) * 512];
+  }
+  UZIP_DEVICE void store_half(int lane, int half, const uint32_t quads[kHalfQuads]) {
+    reinterpret_cast<Chunk*>(bytes)[32 * half + lane] =
+        Chunk{{quads[0], quads[1], quads[2], quads[3]}};
+  }
   UZIP_DEVICE void store_quads(int lane, const uint32_t quads[kQuads]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint32_t* q = quads + kHalfQuads * half;
-      reinterpret_cast<Chunk*>(bytes)[32 * half + lane] = Chunk{{q[0], q[1], q[2], q[3]}};
-    }
+    store_half(lane, 0, quads);
+    store_half(lane, 1, quads + kHalfQuads);
   }
   UZIP_DEVICE void load_quads(int lane, uint32_t quads[kQuads]) const {
 #pragma unroll

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulator import Emulator
-from samples import FLOATS, PATTERNS, TILE, tensor_of
+from samples import FLOATS, TILE, tensor_of
 
 from uzipmpi.kernels import codec
 from uzipmpi.typing import Bytes, DType, Tensor
