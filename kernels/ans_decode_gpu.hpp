@@ -312,8 +312,8 @@ class AnsFrame {
 
   // A block, by a warp. `sink_of(tile)` is where a tile's values go. False: malformed.
   template <typename SinkOf>
-  UZIP_DEVICE bool decode(uint32_t block, SharedPlace table, WordWindow& window, int lane,
-                          const SinkOf& sink_of) const {
+  UZIP_DEVICE bool decode(uint32_t block, const uint32_t table[ans::kTableSum], WordWindow& window,
+                          int lane, const SinkOf& sink_of) const {
     const uint64_t place =
         uint64_t{*reinterpret_cast<const uint32_t*>(frame_.bytes + sections_.entry(block))} *
         kAlignment;
@@ -331,6 +331,7 @@ class AnsFrame {
     WordReader words(window, bytes + kStateBytes, sizeof(BlockHeader) + word_bytes,
                      frame_.bytes + frame_.size - (bytes + kStateBytes), lane);
     RawSymbols raw{bytes + sizeof(BlockHeader) + kStateBytes + word_bytes, header.n_raw};
+    const SharedPlace slots = shared_place(table);
     const int n_tiles = sections_.tiles_in(block);
 #pragma unroll 1
     for (int i = 0; i < n_tiles; ++i) {
@@ -338,7 +339,7 @@ class AnsFrame {
       auto sink = sink_of(tile);
 #pragma unroll 1
       for (int half = 0; half < 2; ++half) {
-        if (!decode_half(tile, half, table, words, &state, raw, lane, sink)) return false;
+        if (!decode_half(tile, half, slots, words, &state, raw, lane, sink)) return false;
       }
     }
     return words.taken() == word_bytes && raw.taken == raw.n && !any32(state != ans::kStateMin);

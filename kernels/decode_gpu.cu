@@ -106,11 +106,10 @@ UZIP_DEVICE void decode_ans(const Header& header, const Frame& frame,
                               destination.aligned, lane};
   };
   const auto blocks = static_cast<uint32_t>(ans.sections().blocks);
-  const SharedPlace table = shared_place(room.table);
   bool all_good = true;
   for (uint32_t block = block_index() + static_cast<uint32_t>(warp) * block_count(); block < blocks;
        block += kWarps * block_count()) {
-    all_good = ans.decode(block, table, room.windows[warp], lane, sink_of) && all_good;
+    all_good = ans.decode(block, room.table, room.windows[warp], lane, sink_of) && all_good;
   }
   if (!all_good && lane == 0) report(status, FrameStatus::kTile);
   if (block_index() == block_count() - 1) {
