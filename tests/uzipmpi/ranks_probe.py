@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -144,20 +145,19 @@ def test_objects_among_them() -> None:
 
 
 def test_truncation() -> None:
+    receives: list[Callable[[Array], object]] = [
+        lambda buf: comm.Recv(buf, left, 6),
+        lambda buf: comm.Mprobe(left, 6).Recv(buf),
+        lambda buf: comm.Irecv(buf, left, 6).Wait(),
+        lambda buf: comm.Mprobe(left, 6).Irecv(buf).Wait(),
+    ]
     for count in (34, 50, 40_000):
-        for way in range(4):
+        for receive in receives:
             request = comm.Isend(tensor(count, 1), right, 6)
             room = np.zeros(33 + 1000, np.float32)
             comm.Probe(left, 6)
             with pytest.raises(MPI.Exception) as caught:
-                if way == 0:
-                    comm.Recv(room[:33], left, 6)
-                elif way == 1:
-                    comm.Mprobe(left, 6).Recv(room[:33])
-                elif way == 2:
-                    comm.Irecv(room[:33], left, 6).Wait()
-                else:
-                    comm.Mprobe(left, 6).Irecv(room[:33]).Wait()
+                receive(room[:33])
             assert caught.value.Get_error_class() == MPI.ERR_TRUNCATE
             assert not room[33:].any()
             request.Wait()
