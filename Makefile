@@ -3,11 +3,14 @@
 #   make test PYTHON=/path/to/python3.13    on another Python
 #   make test ARGS="-k ring"                arguments for pytest
 #   make demo LINK=1gbit                    over rate-limited links (as root)
+#   make conformance NP=5 MPI=openmpi       mpi4py's tests on five ranks
 
 PYTHON ?= python3
 MPI    ?= mpich
 ARGS   ?=
 LINK   ?=
+NP     ?= 2
+PLAIN  ?=
 
 # One environment per MPI and, when PYTHON is given, per Python version.
 PYTHON_TAG := $(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c \
@@ -26,6 +29,7 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 
+.PHONY: conformance conformance-full
 .PHONY: help build demo test bench gpu-check lint format dist-check clean
 .DELETE_ON_ERROR:
 
@@ -41,6 +45,13 @@ demo: $(VENV)/built $(VENV)/demo ## real tensors between four ranks
 
 test: $(VENV)/built ## the whole test suite
 	$(VENV)/bin/python -m pytest $(ARGS)
+
+# mpi4py's own tests come with its sources. PLAIN=1: without uzipmpi, to see what fails by itself.
+conformance: $(VENV)/conformance/test ## mpi4py's tests of buffers, requests, communicators, on NP=2 ranks
+	$(VENV)/bin/python tests/conformance/run.py $< -n $(NP) $(if $(PLAIN),--plain) $(ARGS)
+
+conformance-full: $(VENV)/conformance/test ## all of mpi4py's tests
+	$(VENV)/bin/python tests/conformance/run.py $< -n $(NP) --full $(if $(PLAIN),--plain) $(ARGS)
 
 bench: $(VENV)/built $(VENV)/bench ## codec throughput beside zipnn, zstd, blosc2 and memcpy
 	$(VENV)/bin/python benchmarks/codec_throughput.py $(ARGS)
@@ -106,6 +117,13 @@ $(VENV)/demo: $(VENV)/installed
 
 $(VENV)/bench $(VENV)/lint: $(VENV)/installed
 	$(VENV)/bin/pip install -q "uzipmpi[$(@F)]"
+	@touch $@
+
+$(VENV)/conformance/test: $(VENV)/built
+	rm -rf $(@D)
+	$(VENV)/bin/pip download -q --no-deps --no-binary :all: --no-build-isolation -d $(@D) \
+	    "mpi4py==$$($(VENV)/bin/python -c 'import mpi4py; print(mpi4py.__version__)')"
+	tar xzf $(@D)/*.tar.gz -C $(@D) --strip-components 1
 	@touch $@
 
 dist/built: $(VENV)/built $(MODULES) MANIFEST.in README.md
