@@ -42,6 +42,18 @@ def same(a: Array, b: Array) -> bool:
     return a.tobytes() == b.tobytes()
 
 
+def as_expected(found: Array | None, expected: Array | None, moves: bool) -> bool:
+    """Whether a result is right; MPI's own reductions may fold in another order each time."""
+    if found is None or expected is None or same(found, expected):
+        return True
+    ours = comm.config.compress == "always" and found.nbytes > 4096
+    if moves or ours or found.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        return False
+    a, b = found.astype("f8"), expected.astype("f8")
+    tolerance = 1e-2 if found.dtype == np.float16 else 1e-5
+    return np.allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
 class Trial:
     """A collective, how to call it on fresh buffers, and what mpi4py itself makes of it.
 
@@ -148,7 +160,7 @@ def test_nonblocking() -> None:
         assert isinstance(request, MPI.Request)
         request.Wait()
         found = array_of(arguments[trial.into])
-        assert found is None or same(found, expected), trial.method
+        assert as_expected(found, expected, trial.moves), trial.method
 
 
 def test_many_at_once_completed_in_any_order() -> None:
@@ -168,7 +180,7 @@ def test_many_at_once_completed_in_any_order() -> None:
         MPI.Request.Waitall([requests[place] for place in order[half:]])
         for trial, arguments, values in zip(batch, made, expected, strict=True):
             found = array_of(arguments[trial.into])
-            assert found is None or same(found, values), trial.method
+            assert as_expected(found, values, trial.moves), trial.method
 
 
 def test_beside_blocking_calls_and_messages() -> None:
@@ -185,7 +197,7 @@ def test_beside_blocking_calls_and_messages() -> None:
         again = mine.copy()
         comm.Bcast(again, 0)
         MPI.Request.Waitall([second, *requests, first])
-        assert same(total, expected)
+        assert as_expected(total, expected, moves=False)
         assert same(received, tensor(9000, dtype, left))
         assert all(same(whole[9000 * r :][:9000], tensor(9000, dtype, r)) for r in range(size))
         assert same(again, tensor(9000, dtype, 0))
@@ -234,7 +246,7 @@ def test_persistent() -> None:
             request.Start()
             request.Wait()
             found = array_of(arguments[trial.into])
-            assert found is None or same(found, expected), trial.method
+            assert as_expected(found, expected, trial.moves), trial.method
         request.Free()
 
 
@@ -259,7 +271,7 @@ def test_persistent_started_in_any_order() -> None:
             for place in order:
                 requests[place].Start()
             MPI.Request.Waitall(requests)
-            assert all(same(total, expected) for total in totals)
+            assert all(as_expected(total, expected, moves=False) for total in totals)
             for whole in wholes:
                 parts = (
                     same(whole[5000 * r :][:5000], tensor(5000, dtype, r + step))
