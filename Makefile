@@ -4,6 +4,7 @@
 #   make test ARGS="-k ring"                arguments for pytest
 #   make demo LINK=1gbit                    over rate-limited links (as root)
 #   make conformance NP=5 MPI=openmpi       mpi4py's tests on five ranks
+#   make fuzz SECONDS=3600                  for an hour
 
 PYTHON ?= python3
 MPI    ?= mpich
@@ -22,7 +23,7 @@ DIST_VENV  := .venv-dist
 BUILD_REQUIRES := "setuptools>=77" "pybind11>=3"
 KERNELS  := $(wildcard kernels/*.cpp kernels/*.hpp)
 MODULES  := $(wildcard uzipmpi/*.py* uzipmpi/transports/*.py* algorithms/*.py* kernels/*.py*)
-CPP      := $(KERNELS) $(wildcard kernels/*.cu tests/fuzz/*.cpp)
+CPP      := $(KERNELS) $(wildcard kernels/*.cu tests/fuzz/*.cpp tests/fuzz/*.hpp)
 
 # Open MPI refuses root and more ranks than cores unless told; MPICH ignores these.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
@@ -30,7 +31,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 
 .PHONY: conformance conformance-full
-.PHONY: help build demo test bench gpu-check lint format dist-check clean
+.PHONY: help build demo test bench gpu-check lint format dist-check clean fuzz fuzz-corpus
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -66,6 +67,42 @@ gpu-check: ## compile the GPU half as CUDA and as HIP, as far as their compilers
 	@if command -v hipcc > /dev/null; then for source in $(GPU_SOURCES); do \
 	    echo "hipcc $$source"; HIP_PLATFORM=amd hipcc -x hip --offload-arch=gfx90a -Wno-pass-failed $(GPU_OPTIONS) $$source \
 	    || exit 1; done; fi
+
+# libFuzzer comes with clang. The compiler is found by its file: Debian's has its version in the name.
+SECONDS      ?= 60
+CLANGXX      ?= $(lastword $(sort $(wildcard /usr/bin/clang++ /usr/bin/clang++-[1-9]*)))
+FUZZ_KERNELS := $(patsubst kernels/%.cpp,build/fuzz/%.o,$(filter-out kernels/bindings.cpp,$(wildcard kernels/*.cpp)))
+FUZZ_TARGETS := decode roundtrip header
+FUZZ_OPTIONS := -std=c++17 -O1 -g -ffp-contract=off -fsanitize=address,undefined -fno-sanitize-recover=all
+FUZZ_ARGS    := -timeout=20 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1
+
+# Half of the time for the decoders, a third for values there and back, the rest for the header. What
+# is new goes to build/fuzz/corpus; inputs that fail, to build/fuzz/.
+fuzz: $(FUZZ_TARGETS:%=build/fuzz/fuzz_%) ## libFuzzer under ASan and UBSan on the codec, SECONDS=60
+	@for part in decode:3 roundtrip:2 header:1; do \
+	    name=$${part%:*}; mkdir -p build/fuzz/corpus/$$name; \
+	    build/fuzz/fuzz_$$name $(FUZZ_ARGS) -max_total_time=$$(($(SECONDS) * $${part#*:} / 6)) \
+	        -artifact_prefix=build/fuzz/$$name- build/fuzz/corpus/$$name tests/fuzz/corpus/$$name \
+	        $$(test $$name = roundtrip || echo tests/golden) > build/fuzz/$$name.log 2>&1 \
+	        || { tail -n 60 build/fuzz/$$name.log; exit 1; }; \
+	    echo "fuzz_$$name: $$(grep DONE build/fuzz/$$name.log)"; done
+
+fuzz-corpus: $(FUZZ_TARGETS:%=build/fuzz/fuzz_%) ## add what fuzzing found new ways with to tests/fuzz/corpus
+	for name in $(FUZZ_TARGETS); do build/fuzz/fuzz_$$name -merge=1 -use_counters=0 -max_len=2600 \
+	    tests/fuzz/corpus/$$name build/fuzz/corpus/$$name || exit 1; done
+
+build/fuzz/fuzz_%: build/fuzz/fuzz_%.o $(FUZZ_KERNELS)
+	$(CLANGXX) -fsanitize=fuzzer,address,undefined -o $@ $^ -pthread
+
+build/fuzz/fuzz_decode: build/fuzz/frame_fuzz.o build/fuzz/mutate_frame.o
+
+.PRECIOUS: build/fuzz/%.o
+vpath %.cpp kernels tests/fuzz
+build/fuzz/%.o: %.cpp $(wildcard kernels/*.hpp tests/fuzz/*.hpp)
+	@test -n "$(CLANGXX)" || { echo "make fuzz needs clang with its sanitizers and libFuzzer;" \
+	    "on Debian: apt install clang-14 libclang-rt-14-dev"; exit 1; }
+	@mkdir -p $(@D)
+	$(CLANGXX) $(FUZZ_OPTIONS) -fsanitize=fuzzer-no-link -Ikernels -c -o $@ $<
 
 # Types and layers are checked on a copy laid out as installed, from within that copy: an editable
 # install hides the mapped packages from both tools, and so does running them from the root.
