@@ -15,6 +15,7 @@ enum class FrameStatus : uint32_t {
   kMismatch = 3,  // a frame of another data type, count or size than expected
   kHeader = 4,    // not a header of version 1
   kTable = 5,     // frequencies that are none
+  kCodec = 6,     // a codec or layout that the kernel does not take
 };
 
 // Scratch of an encoder. All zero before its first use; every call leaves it so. One call at a time

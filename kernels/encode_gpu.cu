@@ -10,19 +10,7 @@ template <DType kDType>
 UZIP_KERNEL(kThreads, 4)
 encode_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeOptions options) {
   auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
-  choose<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.select, &room.choice);
-  room.tables.fill(Menu::of(room.choice.parameters.menu), room.choice.digits, thread_index());
-  sync_block();
-  const Part part{block_index(), block_count()};
-  TensorSource<kDType> source{tensor};
-  GroupEncoder encoder(source, frame, scratch, room, part);
-  if (room.choice.raw || !encoder.has_room()) {
-    source.write_raw_frame(frame, part);
-    return;
-  }
-  with_menu<1, 2>(room.choice.parameters.menu, encoder);
-  if (part.block == 0) encoder.write_remainder();
-  encoder.finish();
+  encode_part(tensor, frame, scratch, options, room, {block_index(), block_count()});
 }
 
 UZIP_KERNEL(kThreads, 4)

@@ -80,15 +80,12 @@ struct TensorSource {
   UZIP_DEVICE uint64_t count() const { return tensor.count; }
   UZIP_DEVICE bool aligned() const { return tensor.aligned; }
 
-  // Makes a tile ready for its warp, which may use the room; it stays so until the next turn but
-  // one.
-  UZIP_DEVICE const uint8_t* prepare(uint32_t tile, int turn, WarpRoom<kDType>&) {
-    return values(tile, turn);
-  }
-  // Of a tile that was made ready.
-  UZIP_DEVICE const uint8_t* values(uint32_t tile, int) const {
+  // A tile's values, made by its warp. They stay where they are until the next tile is asked for.
+  UZIP_DEVICE const uint8_t* values(uint32_t tile) {
     return tensor.values + uint64_t{tile} * kFormat.tile_bytes();
   }
+  // Whether all values could be made; asked for when all were.
+  UZIP_DEVICE bool sound() const { return true; }
   // By one block.
   UZIP_DEVICE void write_remainder(uint8_t* to) {
     const uint64_t tiles_bytes = tensor.count / kTileValues * kFormat.tile_bytes();
@@ -158,7 +155,9 @@ class GroupEncoder {
     sync_block();
     if (!room_.is_last) return;
     fence_device();
-    if (scratch_->overflow != 0) {
+    if (!source_.sound()) {
+      if (thread_index() == 0) *reinterpret_cast<Header*>(frame_) = Header{};
+    } else if (scratch_->overflow != 0) {
       source_.write_raw_frame(frame_, {0, 1});
     } else if (thread_index() == 0) {
       const uint64_t body = uint64_t{scratch_->tail_units} * kAlignment;
@@ -192,7 +191,7 @@ class GroupEncoder {
     CodedTile result{group, turn, 0, 0, 0, true, tile < sections_.tiles};
     if (!result.present) return result;
     WarpRoom<kDType>& room = room_.warps[turn][warp_];
-    const uint8_t* values = source_.prepare(tile, turn, room);
+    const uint8_t* values = source_.values(tile);
     uint8_t* head = frame_ + kHeaderBytes + uint64_t{tile} * static_cast<uint32_t>(code_.stride);
     result.bytes = encode_dense_tile<kDType, kMenu>(code_, digits_, room_.tables, values,
                                                     source_.aligned(), head, room, lane_);
@@ -222,8 +221,8 @@ class GroupEncoder {
     if (last_.coded) {
       store_tail(tail, room_.warps[last_.turn][warp_].tail, last_.bytes, lane_);
     } else {
-      copy_bytes(tail, source_.values(tile, last_.turn) + code_.stride,
-                 static_cast<uint64_t>(last_.bytes), static_cast<uint64_t>(lane_), kLanes);
+      copy_bytes(tail, source_.values(tile) + code_.stride, static_cast<uint64_t>(last_.bytes),
+                 static_cast<uint64_t>(lane_), kLanes);
     }
     if (lane_ == 0) {
       const auto kind = static_cast<int>(last_.coded ? TileKind::kCoded : TileKind::kRaw);
@@ -272,5 +271,23 @@ class GroupEncoder {
   bool has_last_ = false;
   uint32_t unit_ = 0;  // thread 0: of the last group
 };
+
+// Writes a part of the frame of a tensor; all blocks of the frame call it.
+template <DType kDType>
+UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
+                             const EncodeOptions& options, EncodeRoom<kDType>& room, Part part) {
+  choose<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.select, &room.choice);
+  room.tables.fill(Menu::of(room.choice.parameters.menu), room.choice.digits, thread_index());
+  sync_block();
+  TensorSource<kDType> source{tensor};
+  GroupEncoder encoder(source, frame, scratch, room, part);
+  if (room.choice.raw || !encoder.has_room()) {
+    source.write_raw_frame(frame, part);
+    return;
+  }
+  with_menu<1, 2>(room.choice.parameters.menu, encoder);
+  if (part.block == 0) encoder.write_remainder();
+  encoder.finish();
+}
 
 }  // namespace uzip::gpu
