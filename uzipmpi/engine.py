@@ -73,16 +73,15 @@ class Engine:
         try:
             while self._arrivals:
                 self._tasks.append(self._arrivals.popleft())
-            # A list, not a generator: each operation gets its turn.
-            moved = any([task.advance() for task in self._tasks])  # noqa: C419
-            ended = [task for task in self._tasks if task.ended]
+            moved = [task for task in self._tasks if task.advance()]
+            ended = [task for task in moved if task.ended]
             if ended:
                 self._tasks = [task for task in self._tasks if not task.ended]
         finally:
             self._lock.release()
         for task in ended:
             task.complete()
-        return moved
+        return bool(moved)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Move operations on until a condition holds; it is not asked again once it has."""

@@ -202,31 +202,29 @@ class Reservations:
 
     def __init__(self) -> None:
         self._starts: list[int] = []
-        self._stops: list[int] = []
-        self._landings: list[Landing] = []
+        self._ranges: dict[int, tuple[int, Landing]] = {}  # by start: where it stops, and whose
         self._lock = threading.Lock()
 
     def add(self, landing: Landing, memory: Bytes) -> bool:
         """Reserve memory; return whether that was possible, as none of it was reserved."""
-        start, stop = _range(memory)
+        start = MPI.Get_address(memory)
+        stop = start + memory.size
         with self._lock:
-            index = bisect.bisect_right(self._stops, start)
-            if index < len(self._starts) and self._starts[index] < stop:
+            if self._within(start, stop):
                 return False
-            self._starts.insert(index, start)
-            self._stops.insert(index, stop)
-            self._landings.insert(index, landing)
+            bisect.insort(self._starts, start)
+            self._ranges[start] = stop, landing
         landing.reserved_at = start
         return True
 
     def remove(self, landing: Landing) -> None:
         """Forget a reservation, if there is one."""
-        if landing.reserved_at is None:
+        start = landing.reserved_at
+        if start is None:
             return
         with self._lock:
-            index = bisect.bisect_left(self._starts, landing.reserved_at)
-            for ranges in (self._starts, self._stops, self._landings):
-                del ranges[index]
+            del self._starts[bisect.bisect_left(self._starts, start)]
+            del self._ranges[start]
         landing.reserved_at = None
 
     def protect(self, memory: Bytes) -> None:
@@ -234,20 +232,24 @@ class Reservations:
 
         It asks MPI about their requests: only the progress engine may do that.
         """
-        start, stop = _range(memory)
+        if not memory.size:
+            return
+        start = MPI.Get_address(memory)
         with self._lock:
-            first = bisect.bisect_right(self._stops, start)
-            last = bisect.bisect_left(self._starts, stop)
-            landings = self._landings[first:last]
+            landings = self._within(start, start + memory.size)
         for landing in landings:
             arrival = landing.arrival
             if arrival is not None and arrival.poll() and arrival.status is not None:
                 landing.look(arrival.status)
 
-
-def _range(memory: Bytes) -> tuple[int, int]:
-    start = memory.__array_interface__["data"][0]
-    return start, start + memory.size
+    def _within(self, start: int, stop: int) -> list[Landing]:
+        """Return the receives that share a range of memory."""
+        last = bisect.bisect_left(self._starts, stop)
+        landings = []
+        while last and (found := self._ranges[self._starts[last - 1]])[0] > start:
+            landings.append(found[1])
+            last -= 1
+        return landings
 
 
 _reserved = Reservations()

@@ -253,14 +253,10 @@ def bring_in(
 
 def match(end: Endpoint, spec: Any, source: int, tag: int) -> Held | MPI.Request:
     """Post a receive, unless a message that it matches is held."""
-
-    def post() -> MPI.Request:
-        return end.mpi.Irecv(spec, source, tag)
-
     matching = end.handle.matching
     if not matching.active or source == MPI.PROC_NULL:
-        return post()
-    return matching.receive(source, tag, post)
+        return end.mpi.Irecv(spec, source, tag)
+    return matching.receive(source, tag, lambda: end.mpi.Irecv(spec, source, tag))
 
 
 def known_to_mpi(end: Endpoint, buf: Any, source: int) -> Any:

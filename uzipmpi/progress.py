@@ -75,19 +75,22 @@ class Operation:
         """Move on, without blocking; return whether that was possible."""
         if self._cancelling:
             self._withdraw()
-        failure: Exception | None = None
-        try:
-            if isinstance(self._stage, Stream):
-                moved = self._stage.advance()
-                if not self._stage.done:
-                    return moved
-                failure = self._stage.error
-            elif self._stage is not None and not self._stage.finished():
-                return False
-        except Exception as error:
-            failure = error
-        self._next(failure)
-        return True
+        moved = False
+        while self._stages is not None:
+            failure: Exception | None = None
+            try:
+                if isinstance(self._stage, Stream):
+                    moved = self._stage.advance() or moved
+                    if not self._stage.done:
+                        break
+                    failure = self._stage.error
+                elif self._stage is not None and not self._stage.finished():
+                    break
+            except Exception as error:
+                failure = error
+            self._next(failure)
+            moved = True
+        return moved
 
     @property
     def ended(self) -> bool:
@@ -97,7 +100,10 @@ class Operation:
     def complete(self) -> None:
         """Tell MPI that the operation has ended."""
         self.cancellable = None
-        self.request.complete(self.value)
+        if self.value is None:
+            self.request.Complete()
+        else:
+            self.request.complete(self.value)
         self.done = True  # last: whoever sees it may take the request for complete
 
     def cancel(self) -> bool:
