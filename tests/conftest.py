@@ -15,8 +15,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -27,6 +29,8 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 RANK_COUNTS = (1, 2, 3, 4, 5, 8)
+# Ranks that mpirun has told to end do so within this many seconds.
+PATIENCE_AFTER_END = 5.0
 MPIRUN = Path(sys.executable).with_name("mpirun")
 RANK_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -59,8 +63,26 @@ def mpirun(request: pytest.FixtureRequest) -> Callable[..., str]:
         *arguments: object,
         timeout: float = 60,
         env: Mapping[str, str] | None = None,
+        runner: str = "mpi4py",
+        status: int = 0,
     ) -> str:
-        return run_ranks(n, request.path.parent / program, *arguments, timeout=timeout, env=env)
+        path = request.path.parent / program
+        return run_ranks(
+            n, path, *arguments, timeout=timeout, env=env, runner=runner, status=status
+        )
+
+    return run
+
+
+@pytest.fixture
+def end_of_job(request: pytest.FixtureRequest) -> Callable[..., Ended]:
+    """Run Python on several ranks to whatever end; paths are relative to the folder of the test.
+
+    ``end_of_job(2, "-m", "mpi4py", "ranks_killed.py", "Send", timeout=30)``
+    """
+
+    def run(n: int, *arguments: object, timeout: float) -> Ended:
+        return end_of_ranks(n, *arguments, timeout=timeout, cwd=request.path.parent)
 
     return run
 
@@ -71,34 +93,74 @@ def run_ranks(
     *arguments: object,
     timeout: float,
     env: Mapping[str, str] | None = None,
+    runner: str = "mpi4py",
+    status: int = 0,
 ) -> str:
-    """Run ``program`` on ``n`` ranks and return what they wrote; fail the test if any rank fails.
+    """Run ``program`` on ``n`` ranks and return what they wrote.
 
-    ``python -m mpi4py`` turns an uncaught exception on one rank into an abort of all of them.
+    The test fails if mpirun's exit status is not ``status``. ``python -m mpi4py``, the ``runner``,
+    turns an uncaught exception on one rank into an abort of all of them.
     """
-    command = [MPIRUN, *label_option(), "-np", n, sys.executable, "-m", "mpi4py", program]
+    command = ("-m", runner, program, *arguments)
+    job = end_of_ranks(n, *command, timeout=timeout, cwd=program.parent, env=env)
+    if job.status != status:
+        end = f"timeout after {timeout} s" if job.status is None else f"exit status {job.status}"
+        pytest.fail(f"{program.name} on {n} ranks: {end}\n{job.output}", pytrace=False)
+    return job.output
+
+
+class Ended(NamedTuple):
+    """A job that is over.
+
+    Attributes
+    ----------
+    status
+        mpirun's exit status; None if it had to be killed.
+    output
+        What all ranks wrote.
+    left
+        The processes that mpirun left behind, as ``pid: command``.
+    """
+
+    status: int | None
+    output: str
+    left: list[str]
+
+
+def end_of_ranks(
+    n: int,
+    *arguments: object,
+    timeout: float,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+) -> Ended:
+    """Run ``python arguments`` on ``n`` ranks; after the timeout, or what is left then, is killed.
+
+    mpirun leads the session that all of the job is in.
+    """
+    command = [MPIRUN, *label_option(), "-np", n, sys.executable, *arguments]
     # A file, not a pipe: a rank that outlives mpirun cannot keep us waiting for its end.
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         job = subprocess.Popen(
-            [str(word) for word in (*command, *arguments)],
-            cwd=program.parent,
+            [str(word) for word in command],
+            cwd=cwd,
             env={**os.environ, **RANK_ENVIRONMENT, **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        status: int | None = None
+        left: list[str] = []
         try:
-            status = f"exit status {job.wait(timeout)}"
+            status = job.wait(timeout)
+            left = left_behind(job)
         except subprocess.TimeoutExpired:
-            status = f"timeout after {timeout} s"
+            pass
         finally:
             kill_session(job)
         output.seek(0)
-        text = output.read()
-    if status != "exit status 0":
-        pytest.fail(f"{program.name} on {n} ranks: {status}\n{text}", pytrace=False)
-    return text
+        return Ended(status, output.read(), left)
 
 
 @functools.cache
@@ -110,12 +172,32 @@ def label_option() -> tuple[str, ...]:
     return ("-prepend-rank",) if "HYDRA" in version.stdout else ("--output", "tag")
 
 
-def kill_session(job: subprocess.Popen[bytes]) -> None:
-    """Kill mpirun and every rank: launchers give ranks process groups of their own."""
+def left_behind(job: subprocess.Popen[bytes]) -> list[str]:
+    """Return the processes of a job that go on after mpirun; they may take a moment to end."""
+    deadline = time.monotonic() + PATIENCE_AFTER_END
+    while (pids := session(job)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return [f"{pid}: {Path(f'/proc/{pid}/cmdline').read_text()!r}" for pid in pids]
+
+
+def session(job: subprocess.Popen[bytes]) -> list[int]:
+    """Return the running processes of mpirun's session: ranks have process groups of their own."""
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if os.getsid(int(entry.name)) == job.pid:
-                os.kill(int(entry.name), signal.SIGKILL)
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            if state != "Z" and os.getsid(int(entry.name)) == job.pid:
+                pids.append(int(entry.name))
+        except (OSError, IndexError):
+            continue  # it has ended meanwhile
+    return pids
+
+
+def kill_session(job: subprocess.Popen[bytes]) -> None:
+    """Kill mpirun and every rank."""
+    for pid in session(job):
+        try:
+            os.kill(pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             continue
     job.wait()
