@@ -60,6 +60,9 @@ class CommBase(MPI.Intracomm):
         self._plain_wire = not handle.framed
         self._matching = handle.matching
         stats = handle.stats
+        stats.plain_reason = (
+            "smaller than min_bytes" if compressing else "nothing is compressed between these ranks"
+        )
         self._sent, self._isent, self._received = stats["Send"], stats["Isend"], stats["Recv"]
         logging.getLogger("uzipmpi").setLevel(config.log.upper())
 

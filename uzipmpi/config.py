@@ -11,7 +11,7 @@ from typing import Any
 
 from uzipmpi.errors import ConfigError
 
-__all__ = ["AGREED", "CODECS", "MEASURED", "Config", "Rc", "rc"]
+__all__ = ["AGREED", "CODECS", "MEASURED", "Config", "Rc", "rc", "summary_wanted"]
 
 CODECS = ("auto", "tier", "ans", "raw")
 CHOICES = {
@@ -134,6 +134,11 @@ class Rc:
 
 
 rc = Rc()
+
+
+def summary_wanted() -> bool:
+    """Whether ``UZIPMPI_STATS`` asks for a table over all ranks when the program ends."""
+    return bool(_parse("UZIPMPI_STATS", os.environ.get("UZIPMPI_STATS") or "0", bool))
 
 
 def _from_rc() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from uzipmpi import link
+from uzipmpi import link, summary
 from uzipmpi.algorithms.context import TAGS_PER_CALL, Context
 from uzipmpi.config import AGREED, MEASURED, Config
 from uzipmpi.errors import ConfigError
@@ -54,6 +54,7 @@ class Handle:
         self.size = private.Get_size()
         self.one_node = len(set(nodes)) == 1
         self.stats = Stats()
+        summary.enrol(self.stats)
         # Whether a message may come as a head and parts; else every message is plain MPI's.
         self.framed = threads and compresses(config, self.one_node)
         self.matching = Matching()
@@ -162,7 +163,8 @@ def agree(comm: MPI.Comm, config: Config | ConfigError) -> Handle:
     if config.min_bytes == MEASURED:
         config = config.replace(min_bytes=_break_even(private, config, nodes, threads))
     handle = Handle(private, config, nodes, threads)
-    if not threads and handle.rank == 0 and compresses(config, handle.one_node):
+    lacking = not threads and compresses(config, handle.one_node)
+    if lacking and handle.rank == 0 and handle.size > 1:
         logger.warning("not every rank has MPI_THREAD_MULTIPLE: nothing is compressed")
     keep(comm, handle)
     return handle

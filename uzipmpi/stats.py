@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Stats", "Totals"]
+__all__ = ["Stats", "Totals", "size_text"]
 
 
 @dataclass
@@ -57,6 +58,17 @@ class Totals:
         self.calls += 1
         self.plain_bytes += nbytes
 
+    def absorb(self, other: Totals) -> None:
+        """Add the sums of another communicator or rank."""
+        self.calls += other.calls
+        self.plain_bytes += other.plain_bytes
+        self.coded_bytes += other.coded_bytes
+        self.frame_bytes += other.frame_bytes
+        self.seconds += other.seconds
+        self.algorithms.update(other.algorithms)
+        self.codecs.update(other.codecs)
+        self.fallbacks.update(other.fallbacks)
+
 
 class Stats:
     """Statistics of a communicator on this rank, by operation.
@@ -67,8 +79,21 @@ class Stats:
     """
 
     def __init__(self) -> None:
+        # Why arrays go to MPI at once, without a closer look.
+        self.plain_reason = ""
         self._totals: dict[str, Totals] = {}
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, sums: Mapping[str, Mapping[str, Any]]) -> Stats:
+        """Return the statistics that :meth:`sums` made these of."""
+        stats = cls()
+        for name, fields in sums.items():
+            counters = {
+                field: Counter(value) for field, value in fields.items() if isinstance(value, dict)
+            }
+            stats._totals[name] = Totals(**{**fields, **counters})
+        return stats
 
     def __getitem__(self, operation: str) -> Totals:
         """Return the sums of an operation, named as its method."""
@@ -124,6 +149,24 @@ class Stats:
             if totals.calls
         }
 
+    def sums(self) -> dict[str, dict[str, Any]]:
+        """Return all that was counted, for JSON; :meth:`of` takes it back."""
+        return {name: vars(totals) for name, totals in self._totals.items() if totals.calls}
+
+    def absorb(self, other: Stats) -> None:
+        """Add the sums of another communicator or rank."""
+        for name, totals in list(other._totals.items()):
+            self[name].absorb(totals)
+
+    def told(self) -> Stats:
+        """Return a copy in which calls that were left alone at once have their reason too."""
+        copy = Stats.of(self.sums())
+        for name, totals in copy._totals.items():
+            at_once = totals.calls - sum(totals.algorithms.values())
+            if at_once and "recv" not in name.lower():  # what arrives is its sender's affair
+                totals.fallbacks[self.plain_reason] += at_once
+        return copy
+
     def __repr__(self) -> str:
         header = (
             "operation",
@@ -147,8 +190,8 @@ class Stats:
         return (
             name,
             str(totals.calls),
-            _size(totals.value_bytes),
-            _size(totals.wire_bytes),
+            size_text(totals.value_bytes),
+            size_text(totals.wire_bytes),
             f"{totals.ratio:.3f}",
             f"{totals.seconds:.3f}",
             ", ".join(totals.algorithms) or "plain",
@@ -156,7 +199,8 @@ class Stats:
         )
 
 
-def _size(nbytes: int) -> str:
+def size_text(nbytes: int) -> str:
+    """Return a number of bytes as people write it."""
     size = float(nbytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

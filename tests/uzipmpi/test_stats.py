@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from uzipmpi import summary
 from uzipmpi.stats import Stats
 
 
@@ -76,3 +77,36 @@ def test_reset_keeps_the_objects() -> None:
     assert sent.calls == 0
     sent.add_plain(8)
     assert stats.as_dict()["Send"]["calls"] == 1
+
+
+def one_rank() -> Stats:
+    stats = Stats()
+    stats.plain_reason = "smaller than min_bytes"
+    stats["Send"].add_plain(100)
+    stats["Recv"].add_plain(100)
+    stats.add("Send", 1 << 20, 700_000, 0.5, algorithm="chunked", codec="tier")
+    stats.add("Send", 1 << 20, 1 << 20, 0.5, algorithm="plain", fallback="incompressible")
+    return stats
+
+
+def test_sums_over_ranks() -> None:
+    total = Stats()
+    for _ in range(3):
+        total.absorb(Stats.of(json.loads(json.dumps(one_rank().sums()))))
+    assert total["Send"].calls == 9
+    assert total["Send"].seconds == 3
+    assert total["Send"].fallbacks == {"incompressible": 3}
+    assert total.as_dict()["Send"]["wire_bytes"] == 3 * (100 + 700_000 + (1 << 20))
+
+
+def test_table_over_ranks() -> None:
+    told = one_rank().told()
+    assert told["Send"].fallbacks == {"smaller than min_bytes": 1, "incompressible": 1}
+    assert told["Recv"].fallbacks == {}
+    text = summary.table(told, size=4, missing={3, 1})
+    title, header, recv, send = text.splitlines()
+    assert title == "uzipmpi: 2 of 4 ranks; nothing from rank 1, 3"
+    assert header.startswith("operation  calls  bytes")
+    assert recv.split() == ["Recv", "1", "100", "B", "100", "B", "0.0%"]
+    assert send.split()[:8] == ["Send", "3", "2.0", "MiB", "1.7", "MiB", "16.6%", "1"]
+    assert send.endswith("1 incompressible, 1 smaller than min_bytes")
