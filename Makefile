@@ -23,7 +23,7 @@ DIST_VENV  := .venv-dist
 BUILD_REQUIRES := "setuptools>=77" "pybind11>=3"
 KERNELS  := $(wildcard kernels/*.cpp kernels/*.hpp)
 MODULES  := $(wildcard uzipmpi/*.py* uzipmpi/transports/*.py* algorithms/*.py* kernels/*.py*)
-CPP      := $(KERNELS) $(wildcard kernels/*.cu tests/fuzz/*.cpp tests/fuzz/*.hpp)
+CPP      := $(KERNELS) $(wildcard kernels/*.cu tests/fuzz/*.cpp tests/fuzz/*.hpp tests/tsan/*.cpp)
 
 # Open MPI refuses root and more ranks than cores unless told; MPICH ignores these.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
@@ -31,7 +31,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 
 .PHONY: conformance conformance-full
-.PHONY: help build demo test bench gpu-check lint format dist-check clean fuzz fuzz-corpus
+.PHONY: help build demo test bench gpu-check lint format dist-check clean fuzz fuzz-corpus tsan
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -96,13 +96,25 @@ build/fuzz/fuzz_%: build/fuzz/fuzz_%.o $(FUZZ_KERNELS)
 
 build/fuzz/fuzz_decode: build/fuzz/frame_fuzz.o build/fuzz/mutate_frame.o
 
-.PRECIOUS: build/fuzz/%.o
-vpath %.cpp kernels tests/fuzz
+.PRECIOUS: build/fuzz/%.o build/tsan/%.o
+vpath %.cpp kernels tests/fuzz tests/tsan
 build/fuzz/%.o: %.cpp $(wildcard kernels/*.hpp tests/fuzz/*.hpp)
 	@test -n "$(CLANGXX)" || { echo "make fuzz needs clang with its sanitizers and libFuzzer;" \
 	    "on Debian: apt install clang-14 libclang-rt-14-dev"; exit 1; }
 	@mkdir -p $(@D)
 	$(CLANGXX) $(FUZZ_OPTIONS) -fsanitize=fuzzer-no-link -Ikernels -c -o $@ $<
+
+TSAN_KERNELS := $(FUZZ_KERNELS:build/fuzz/%=build/tsan/%)
+
+tsan: build/tsan/threads ## the codec and its threads under the thread sanitizer
+	$$(setarch -R true 2> /dev/null && echo setarch -R) build/tsan/threads
+
+build/tsan/threads: build/tsan/threads.o $(TSAN_KERNELS)
+	$(CXX) -fsanitize=thread -o $@ $^ -pthread
+
+build/tsan/%.o: %.cpp $(wildcard kernels/*.hpp)
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -O1 -g -ffp-contract=off -fsanitize=thread -Ikernels -c -o $@ $<
 
 # Types and layers are checked on a copy laid out as installed, from within that copy: an editable
 # install hides the mapped packages from both tools, and so does running them from the root.
