@@ -69,19 +69,6 @@ UZIP_DEVICE bool fill_slots(const uint16_t* frequencies, AnsDecodeRoom<kDType>& 
   return sound;
 }
 
-// A place in shared memory. As a pointer it would take two registers, and an addition each time.
-#if UZIP_PTX
-using SharedPlace = uint32_t;
-UZIP_DEVICE SharedPlace shared_place(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-#else
-using SharedPlace = const uint8_t*;
-UZIP_DEVICE SharedPlace shared_place(const void* pointer) {
-  return static_cast<SharedPlace>(pointer);
-}
-#endif
-
 // The entry of a state's slot.
 UZIP_DEVICE uint32_t look_up(SharedPlace table, uint32_t state) {
 #if UZIP_PTX

@@ -28,16 +28,22 @@ void check(const char* failure) {
 
 void encode(uint64_t values, uint64_t count, int dtype, uint64_t frame, uint64_t scratch,
             const std::string& codec, int menu, int max_blocks, uint64_t stream) {
-  if (codec != "auto" && codec != "tier" && codec != "raw") {
-    throw py::value_error("expected codec auto, tier or raw on a GPU, found " + codec);
-  }
-  if (menu < -1 || menu >= uzip::kMenus) {
-    throw py::value_error("expected a menu of -1..7, found " + std::to_string(menu));
+  if (codec != "auto" && codec != "tier" && codec != "ans" && codec != "raw") {
+    throw py::value_error("expected codec auto, tier, ans or raw, found " + codec);
   }
   uzip::gpu::EncodeOptions options;
   options.menu = menu;
   options.raw = codec == "raw";
-  options.always = codec == "tier";
+  // An 8-bit value's exponent and rest depend on each other: coded whole it is smaller.
+  const bool whole = uzip::float_format(parse_dtype(dtype)).itemsize == 1;
+  options.ans = codec == "ans" || (codec == "auto" && whole);
+  options.always = codec == "tier" || codec == "ans";
+  const int first = options.ans ? uzip::gpu::kMinBlockLog2 : 0;
+  const int last = options.ans ? uzip::gpu::kMaxBlockLog2 : uzip::kMenus - 1;
+  if (menu != -1 && (menu < first || menu > last)) {
+    throw py::value_error("expected a menu of " + std::to_string(first) + ".." +
+                          std::to_string(last) + ", or -1, found " + std::to_string(menu));
+  }
   options.max_blocks = max_blocks;
   const py::gil_scoped_release release;
   check(uzip::gpu::encode(pointer<void>(values), count, parse_dtype(dtype), pointer<void>(frame),

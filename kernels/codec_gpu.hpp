@@ -7,6 +7,10 @@
 
 namespace uzip::gpu {
 
+// Log2 of the tiles in a block of codec ans.
+constexpr int kMinBlockLog2 = 2;
+constexpr int kMaxBlockLog2 = 5;
+
 // What a decoder found. The word is the largest that any tile found; the caller zeroes it before.
 enum class FrameStatus : uint32_t {
   kOk = 0,
@@ -28,9 +32,10 @@ struct EncodeScratch {
 };
 
 struct EncodeOptions {
-  int menu = -1;        // digit widths; -1: the best for a sample of the values
+  int menu = -1;        // as in a header; -1: the best for a sample of the values
   bool raw = false;     // a raw frame whatever the values
-  bool always = false;  // a tier frame also where little is expected from it
+  bool ans = false;     // codec ans instead of tier
+  bool always = false;  // a coded frame also where little is expected from it
   int max_blocks = 0;   // of the grid; 0: as many as the device holds
 };
 

@@ -56,6 +56,9 @@ const char* encode(const void* values, uint64_t count, DType dtype, void* frame,
   if (options.raw || count < kTileValues || bound(count, dtype) > kMostBytes) {
     return encode_raw(tensor, dtype, out, options, queue);
   }
+  if (options.ans && dtype != DType::kBytes) {
+    return encode_ans(tensor, dtype, out, scratch, options, stream);
+  }
   switch (dtype) {
     case DType::kBFloat16:
       return encode_tier<DType::kBFloat16>(tensor, out, scratch, options, queue);

@@ -80,10 +80,12 @@ struct TensorSource {
   UZIP_DEVICE uint64_t count() const { return tensor.count; }
   UZIP_DEVICE bool aligned() const { return tensor.aligned; }
 
-  // A tile's values, made by its warp. They stay where they are until the next tile is asked for.
+  // A tile's values, for its warp. They stay where they are until the next tile is asked for.
   UZIP_DEVICE const uint8_t* values(uint32_t tile) {
     return tensor.values + uint64_t{tile} * kFormat.tile_bytes();
   }
+  // Of a tile that was asked for before.
+  UZIP_DEVICE const uint8_t* values_again(uint32_t tile) { return values(tile); }
   // Whether all values could be made; asked for when all were.
   UZIP_DEVICE bool sound() const { return true; }
   // By one block.
@@ -122,17 +124,62 @@ class GroupEncoder {
   // Codes this block's groups.
   template <int kMenu>
   UZIP_DEVICE void run() {
-    const auto groups = static_cast<uint32_t>(sections_.groups);
     int turn = 0;
-    for (uint32_t group = part_.block; group < groups; group += part_.blocks, turn ^= 1) {
-      const CodedTile tile = code_tile<kMenu>(group, turn);
-      if (lane_ == 0) room_.sizes[turn][warp_] = static_cast<uint32_t>(tile.bytes);
-      finish_last();
-      last_ = tile;
-      measure_group(turn);
+    for (uint32_t group = part_.block; group < groups(); group += part_.blocks, turn ^= 1) {
+      take(code_tile<kMenu>(group, turn));
     }
-    finish_last();
+    take_no_more();
   }
+
+  // A tile whose tail is still in the room, or, if not coded, with the source.
+  struct CodedTile {
+    uint32_t group;
+    int turn;
+    int bytes;   // of the tail
+    int before;  // of the tails of the group's tiles before
+    int total;   // of all tails of the group
+    bool coded;
+    bool present;
+  };
+
+  UZIP_DEVICE uint32_t tile_of(uint32_t group) const {
+    return group * kGroupTiles + static_cast<uint32_t>(warp_);
+  }
+  UZIP_DEVICE uint32_t groups() const { return static_cast<uint32_t>(sections_.groups); }
+
+  // Codes this warp's tile of a group; its head goes to its place. Two groups in turn use the room.
+  template <int kMenu>
+  UZIP_DEVICE CodedTile code_tile(uint32_t group, int turn) {
+    const uint32_t tile = tile_of(group);
+    CodedTile result{group, turn, 0, 0, 0, true, tile < sections_.tiles};
+    if (result.present) code_values<kMenu>(source_.values(tile), &result);
+    return result;
+  }
+
+  // Codes the values of the tile that `result` says.
+  template <int kMenu>
+  UZIP_DEVICE void code_values(const uint8_t* values, CodedTile* result) {
+    const uint32_t tile = tile_of(result->group);
+    uint8_t* head = frame_ + kHeaderBytes + uint64_t{tile} * static_cast<uint32_t>(code_.stride);
+    result->bytes =
+        encode_dense_tile<kDType, kMenu>(code_, digits_, room_.tables, values, source_.aligned(),
+                                         head, room_.warps[result->turn][warp_], lane_);
+    if (result->bytes == kNotCodable) {
+      result->coded = false;
+      result->bytes = kFormat.tile_bytes() - code_.stride;
+      copy_bytes(head, values, static_cast<uint64_t>(code_.stride), static_cast<uint64_t>(lane_),
+                 kLanes);
+    }
+  }
+
+  // Called by all warps with their tiles of a group.
+  UZIP_DEVICE void take(const CodedTile& tile) {
+    if (lane_ == 0) room_.sizes[tile.turn][warp_] = static_cast<uint32_t>(tile.bytes);
+    finish_last();
+    last_ = tile;
+    measure_group(tile.turn);
+  }
+  UZIP_DEVICE void take_no_more() { finish_last(); }
 
   // Writes what belongs to no group; by one block.
   UZIP_DEVICE void write_remainder() {
@@ -169,41 +216,6 @@ class GroupEncoder {
   }
 
  private:
-  // A tile whose tail is still in the room, or, if not coded, in the tensor.
-  struct CodedTile {
-    uint32_t group;
-    int turn;
-    int bytes;   // of the tail
-    int before;  // of the tails of the group's tiles before
-    int total;   // of all tails of the group
-    bool coded;
-    bool present;
-  };
-
-  UZIP_DEVICE uint32_t tile_of(uint32_t group) const {
-    return group * kGroupTiles + static_cast<uint32_t>(warp_);
-  }
-
-  // Codes this warp's tile of a group; its head goes to its place.
-  template <int kMenu>
-  UZIP_DEVICE CodedTile code_tile(uint32_t group, int turn) {
-    const uint32_t tile = tile_of(group);
-    CodedTile result{group, turn, 0, 0, 0, true, tile < sections_.tiles};
-    if (!result.present) return result;
-    WarpRoom<kDType>& room = room_.warps[turn][warp_];
-    const uint8_t* values = source_.values(tile);
-    uint8_t* head = frame_ + kHeaderBytes + uint64_t{tile} * static_cast<uint32_t>(code_.stride);
-    result.bytes = encode_dense_tile<kDType, kMenu>(code_, digits_, room_.tables, values,
-                                                    source_.aligned(), head, room, lane_);
-    if (result.bytes == kNotCodable) {
-      result.coded = false;
-      result.bytes = kFormat.tile_bytes() - code_.stride;
-      copy_bytes(head, values, static_cast<uint64_t>(code_.stride), static_cast<uint64_t>(lane_),
-                 kLanes);
-    }
-    return result;
-  }
-
   // Meets the other warps, and stores the tail of the last tile, whose place is known by now.
   UZIP_DEVICE void finish_last() {
     if (thread_index() == 0 && has_last_) room_.units[last_.turn] = place_last();
@@ -221,8 +233,8 @@ class GroupEncoder {
     if (last_.coded) {
       store_tail(tail, room_.warps[last_.turn][warp_].tail, last_.bytes, lane_);
     } else {
-      copy_bytes(tail, source_.values(tile) + code_.stride, static_cast<uint64_t>(last_.bytes),
-                 static_cast<uint64_t>(lane_), kLanes);
+      copy_bytes(tail, source_.values_again(tile) + code_.stride,
+                 static_cast<uint64_t>(last_.bytes), static_cast<uint64_t>(lane_), kLanes);
     }
     if (lane_ == 0) {
       const auto kind = static_cast<int>(last_.coded ? TileKind::kCoded : TileKind::kRaw);
@@ -271,6 +283,10 @@ class GroupEncoder {
   bool has_last_ = false;
   uint32_t unit_ = 0;  // thread 0: of the last group
 };
+
+// A frame of codec ans: encode() for tensors of a whole tile at least.
+const char* encode_ans(const Tensor& tensor, DType dtype, uint8_t* frame, EncodeScratch* scratch,
+                       const EncodeOptions& options, void* stream);
 
 // Writes a part of the frame of a tensor; all blocks of the frame call it.
 template <DType kDType>

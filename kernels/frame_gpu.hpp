@@ -10,10 +10,6 @@ namespace uzip::gpu {
 constexpr int kWarps = kGroupTiles;
 constexpr int kThreads = kWarps * kLanes;
 
-// Log2 of the tiles in a block of codec ans.
-constexpr int kMinBlockLog2 = 2;
-constexpr int kMaxBlockLog2 = 5;
-
 // Where the sections of a tier frame begin, in bytes from the start of the frame.
 struct Sections {
   uint64_t tiles;

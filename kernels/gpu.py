@@ -97,9 +97,9 @@ def encode(
     dtype
         What the values are, for types that CuPy lacks; else that of the array.
     codec
-        ``auto``, ``tier`` or ``raw``.
+        ``auto``, ``tier``, ``ans`` or ``raw``.
     menu
-        Digit widths of ``tier``; -1 chooses from a sample.
+        Digit widths of ``tier``, or log2 of the tiles in a block of ``ans``; -1 chooses.
     max_blocks
         Most blocks of the grid; 0: as many as the device holds.
 
@@ -127,8 +127,8 @@ def decode(frame: Array, out: Array, status: Array, *, dtype: DType | None = Non
     Parameters
     ----------
     frame
-        Exactly the bytes of a frame of codec ``raw``, or ``tier`` in its dense layout; aligned to
-        16. Nothing in them is trusted.
+        Exactly the bytes of a frame of codec ``raw``, ``ans``, or ``tier`` in its dense layout;
+        aligned to 16. Nothing in them is trusted.
     out
         Array of the values.
     status
@@ -150,15 +150,15 @@ def compress(
 ) -> Array:
     """Return the frame of an array in GPU memory, as a ``uint8`` array there.
 
-    As :func:`uzipmpi.compress`. Codec ``ans`` and checksums are the host's work: the values go
-    there and the frame back.
+    As :func:`uzipmpi.compress`. Checksums are the host's work: the values go there and the frame
+    back.
     """
     cupy = _cupy()
     memory, dtype = _memory(array)
     room = cpu.bound(memory.size // dtype.itemsize, dtype)
     if out is not None and out.nbytes < room:
         raise ValueError(f"expected at least {room} bytes for a frame, found {out.nbytes}")
-    if codec == "ans" or verify:
+    if verify:
         tensor = Tensor(cupy.asnumpy(memory), dtype)
         frame = np.empty(room, np.uint8)
         size = cpu.encode(tensor, frame, codec=codec, verify=verify)
@@ -179,8 +179,7 @@ def compress(
 def decompress(frame: Array, out: Array | None = None, *, verify: bool = False) -> Array:
     """Return the values of a frame in GPU memory, as an array there.
 
-    As :func:`uzipmpi.decompress`. Frames that the GPU half does not read (codec ``ans``, packed
-    layout) and checksums are the host's work.
+    As :func:`uzipmpi.decompress`. Frames in the packed layout and checksums are the host's work.
 
     Raises
     ------
@@ -197,7 +196,7 @@ def decompress(frame: Array, out: Array | None = None, *, verify: bool = False) 
             f"expected a frame of {memory.size} bytes of {dtype.name}, "
             f"found one of {header.nbytes} bytes of {header.dtype.name}"
         )
-    if verify or header.codec == "ans" or header.packed:
+    if verify or header.packed:
         values = Tensor(np.empty(memory.size, np.uint8), dtype)
         cpu.decode(cast(Bytes, cupy.asnumpy(source)), values, verify=verify)
         memory[:] = cupy.asarray(values.memory)

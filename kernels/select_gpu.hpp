@@ -42,34 +42,49 @@ struct Choice {
   bool raw;  // not worth coding
 };
 
-UZIP_DEVICE uint32_t sample_runs(uint64_t count) {
-  return static_cast<uint32_t>(count < kSampleRun * kSampleRuns ? count / kSampleRun : kSampleRuns);
-}
-
-// Counts the sampled values. Runs are spread evenly over the tensor, with jitter, as a stride that
+// Where the sampled values are: runs spread evenly over the tensor, with jitter, as a stride that
 // is a multiple of a row would only ever see the same columns.
+struct Sample {
+  static constexpr uint32_t kRunOctets = kSampleRun / 8;
+  uint32_t octets;  // of neighbouring values
+  uint32_t jitter;  // places that a run has to choose from
+  uint64_t stride;  // of the runs
+
+  UZIP_DEVICE static Sample of(uint64_t count) {
+    constexpr uint64_t kAll = kSampleRun * kSampleRuns;
+    const auto runs = static_cast<uint32_t>(count < kAll ? count / kSampleRun : kSampleRuns);
+    // 64-bit divisions would take longer than all else here.
+    const uint64_t stride =
+        runs == kSampleRuns ? count / kSampleRuns : static_cast<uint32_t>(count) / runs;
+    const uint64_t slack = stride - kSampleRun + 1;
+    return {runs * kRunOctets, static_cast<uint32_t>(slack < 0xFFFFFFFFu ? slack : 0xFFFFFFFFu),
+            stride};
+  }
+
+  UZIP_DEVICE uint32_t values() const { return octets * 8; }
+  // The first value of an octet.
+  UZIP_DEVICE uint64_t first(uint32_t octet) const {
+    const uint32_t run = octet / kRunOctets;
+    const uint64_t moved = uint64_t{run * 0x9E3779B1u} * jitter >> 32;
+    return (run * stride + moved) / 8 * 8 + octet % kRunOctets * 8;
+  }
+};
+
+// Counts the sampled values.
 template <DType kDType>
 UZIP_DEVICE void draw_sample(const uint8_t* values, uint64_t count, bool aligned,
                              SelectRoom<kDType>& room) {
   using V = Value<kDType>;
   using Word = typename V::Word;
   constexpr int kCopies = kHistogramCopies<kDType>;
-  const uint32_t runs = sample_runs(count);
-  const uint64_t stride =
-      runs == kSampleRuns ? count / kSampleRuns : static_cast<uint32_t>(count) / runs;
-  // 64-bit divisions would take longer than all else here.
-  const uint64_t slack = stride - kSampleRun + 1;
-  const auto range = static_cast<uint32_t>(slack < 0xFFFFFFFFu ? slack : 0xFFFFFFFFu);
+  const Sample sample = Sample::of(count);
   const int thread = thread_index();
   uint64_t rest_bits = 0;
   uint32_t zeros = 0;
 #pragma unroll 2
-  for (uint32_t octet = static_cast<uint32_t>(thread); octet < runs * (kSampleRun / 8);
-       octet += kThreads) {
-    const uint32_t run = octet / (kSampleRun / 8);
-    const uint64_t jitter = uint64_t{run * 0x9E3779B1u} * range >> 32;
-    const uint64_t first = (run * stride + jitter) / 8 * 8 + octet % (kSampleRun / 8) * 8;
-    const auto words = Run<kDType>::load(values + first * V::kFormat.itemsize, aligned);
+  for (auto octet = static_cast<uint32_t>(thread); octet < sample.octets; octet += kThreads) {
+    const auto words =
+        Run<kDType>::load(values + sample.first(octet) * V::kFormat.itemsize, aligned);
     constexpr int kItemsize = V::kFormat.itemsize;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -229,7 +244,7 @@ UZIP_DEVICE void choose(const uint8_t* values, uint64_t count, bool aligned,
   sync_block();
   find_window<kDType>(room);
   sync_block();
-  if (thread < kLanes) conclude(room, sample_runs(count) * kSampleRun, options, thread, choice);
+  if (thread < kLanes) conclude(room, Sample::of(count).values(), options, thread, choice);
   sync_block();
 }
 

@@ -6,10 +6,11 @@ using uzip::DType;
 extern "C" {
 
 const char* emulated_encode(const void* values, uint64_t count, int dtype, void* frame,
-                            void* scratch, int menu, int raw, int always, int blocks) {
+                            void* scratch, int menu, int raw, int ans, int always, int blocks) {
   uzip::gpu::EncodeOptions options;
   options.menu = menu;
   options.raw = raw != 0;
+  options.ans = ans != 0;
   options.always = always != 0;
   options.max_blocks = blocks;
   return uzip::gpu::encode(values, count, static_cast<DType>(dtype), frame,

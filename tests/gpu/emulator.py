@@ -19,7 +19,8 @@ POISON = 0xA5
 
 def build(folder: Path) -> Path:
     """Compile the GPU sources as C++; return the library."""
-    sources = [KERNELS / "encode_gpu.cu", KERNELS / "decode_gpu.cu", HERE / "emulated.cpp"]
+    names = ("encode_gpu.cu", "ans_encode_gpu.cu", "decode_gpu.cu")
+    sources = [*(KERNELS / name for name in names), HERE / "emulated.cpp"]
     options = ["-std=c++17", "-O1", "-fPIC", "-Wno-unknown-pragmas", "-DUZIP_EMULATION"]
     objects = [folder / f"{source.stem}.o" for source in sources]
     jobs = [
@@ -54,7 +55,7 @@ class Emulator:
             code,
             pointer,
             pointer,
-            *[code] * 4,
+            *[code] * 5,
         ]
         self.library.emulated_decode.restype = ctypes.c_char_p
         self.library.emulated_decode.argtypes = [
@@ -93,7 +94,8 @@ class Emulator:
             self.scratch.ctypes.data,
             menu,
             codec_name == "raw",
-            codec_name == "tier",
+            codec_name == "ans" or (codec_name == "auto" and dtype.itemsize == 1),
+            codec_name in ("tier", "ans"),
             blocks,
         )
         assert failure is None, failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulator import Emulator
-from samples import FLOATS, TILE, tensor_of
+from samples import FLOATS, PATTERNS, TILE, tensor_of
 
 from uzipmpi.kernels import codec
 from uzipmpi.typing import Bytes, DType, Tensor
@@ -106,3 +106,68 @@ def test_truncated_frames_are_reported(emulator: Emulator) -> None:
     for size in (64, 65, 1000, frame.size - 16, frame.size - 1):
         status, _ = emulator.decode(frame[:size], dtype, tensor.count)
         assert status != 0
+
+
+def decoded_by_cpu(frame: Bytes, like: Tensor) -> Bytes:
+    """Return the values of a frame as the CPU reads them."""
+    out = Tensor(np.empty_like(like.memory), like.dtype)
+    codec.decode(frame, out)
+    return out.memory
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("pattern", sorted(PATTERNS))
+def test_the_cpu_reads_what_the_gpu_wrote_and_so_does_the_gpu(
+    emulator: Emulator, pattern: str, dtype: DType
+) -> None:
+    for count, menu, offset in ((TILE + 3, -1, 0), (9 * TILE + 77, 3, 8)):
+        tensor = tensor_of(pattern, dtype, count, seed=count)
+        frame = emulator.encode(tensor.memory, dtype, codec_name="ans", menu=menu, offset=offset)
+        info = codec.info(frame)
+        assert info.codec in ("ans", "raw")
+        assert info.codec == "raw" or info.menu == max(menu, 2)
+        assert (decoded_by_cpu(frame, tensor) == tensor.memory).all()
+        status, values = emulator.decode(frame, dtype, count, offset=offset)
+        assert status == 0
+        assert (values == tensor.memory).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+def test_frames_are_as_small_as_those_of_the_cpu(emulator: Emulator, dtype: DType) -> None:
+    """The choice of table is the CPU's, but for rounding and, on larger tensors, the sample."""
+    tensor = tensor_of("normal", dtype, 64 * TILE, seed=8)
+    theirs = cpu_frame(tensor)
+    menu = 3
+    ours = emulator.encode(tensor.memory, dtype, codec_name="ans", menu=menu)
+    assert (codec.info(theirs).codec, codec.info(theirs).menu) == ("ans", 4)
+    more_states = 64 / 16 * 136
+    assert ours.size < theirs.size + more_states + 64 / 8 * 16 + 0.002 * tensor.nbytes
+
+
+def test_blocks_that_do_not_shrink_or_do_not_fit_are_raw(emulator: Emulator) -> None:
+    """The table knows the common tiles; the block of the others is verbatim."""
+    dtype = DType.BFLOAT16
+    count = 24 * TILE
+    memory = tensor_of("two_symbols", dtype, count, seed=2).memory.copy()
+    noise = slice(8 * TILE, 16 * TILE)
+    memory[noise] = tensor_of("random_bits", dtype, count, seed=3).memory[noise]
+    tensor = Tensor(memory, dtype)
+    frame = emulator.encode(memory, dtype, codec_name="ans")
+    assert codec.info(frame).codec == "ans"
+    assert (decoded_by_cpu(frame, tensor) == memory).all()
+    # 32 tiles of 16 raw symbols a row are more than shared memory has room for.
+    wide = tensor_of("special_exponents", dtype, 40 * TILE, seed=4)
+    frame = emulator.encode(wide.memory, dtype, codec_name="ans", menu=5)
+    assert (decoded_by_cpu(frame, wide) == wide.memory).all()
+
+
+def test_the_number_of_thread_blocks_changes_only_places(emulator: Emulator) -> None:
+    dtype = DType.FLOAT16
+    tensor = tensor_of("normal", dtype, 60 * TILE + 1, seed=3)
+    frames = [
+        emulator.encode(tensor.memory, dtype, codec_name="ans", blocks=blocks)
+        for blocks in (1, 2, 8)
+    ]
+    for frame in frames:
+        assert (frame[:HEADER] == frames[0][:HEADER]).all()
+        assert (decoded_by_cpu(frame, tensor) == tensor.memory).all()

@@ -1,0 +1,70 @@
+// Frames of codec ans from tensors, in one launch.
+//
+// Every thread block first chooses window and table, all the same ones, and then codes its blocks.
+#include "ans_encode_gpu.hpp"
+
+namespace uzip::gpu {
+namespace {
+
+template <DType kDType>
+UZIP_DEVICE void fill_steps(AnsEncodeRoom<kDType>& room, uint32_t sums[kWarps]) {
+  const int code = thread_index();
+  const uint32_t frequency = room.ans.frequencies[code];
+  uint32_t total;
+  const uint32_t cumulated = sum_below(frequency, sums, &total);
+  room.table.entries[StepTable<kDType>::index(code)] = step_entry(frequency, cumulated);
+  sync_block();
+}
+
+template <DType kDType>
+UZIP_KERNEL(kThreads, (AnsFormat<kDType>::kPairs ? 4 : 3))
+encode_ans_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeOptions options) {
+  auto& room = *reinterpret_cast<AnsEncodeRoom<kDType>*>(shared_memory());
+  const Part part{block_index(), block_count()};
+  choose<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.select, &room.choice);
+  choose_ans<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.choice.parameters,
+                     BlockRoom<kDType>::kUsable, room.select_table, &room.ans);
+  fill_steps<kDType>(room, room.select_table.sums);
+  BlockEncoder<kDType> encoder(tensor, frame, scratch, room, part);
+  if (room.ans.raw || !encoder.has_room()) {
+    write_raw(tensor, kDType, frame, part);
+    return;
+  }
+  encoder.run();
+  if (part.block == 0) encoder.write_rest();
+  encoder.finish();
+}
+
+template <DType kDType>
+const char* launch_for(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
+                       const EncodeOptions& options, Stream stream) {
+  const auto kernel = encode_ans_kernel<kDType>;
+  constexpr size_t kShared = sizeof(AnsEncodeRoom<kDType>);
+  // As many as there can be blocks of the frame.
+  const uint64_t most = (tensor.count / kTileValues >> kMinBlockLog2) + 1;
+  const int blocks = grid_blocks(kernel, kShared, most, options.max_blocks);
+  return launch(kernel, blocks, kThreads, kShared, stream, tensor, frame, scratch, options);
+}
+
+}  // namespace
+
+const char* encode_ans(const Tensor& tensor, DType dtype, uint8_t* frame, EncodeScratch* scratch,
+                       const EncodeOptions& options, void* stream) {
+  const auto queue = static_cast<Stream>(stream);
+  switch (dtype) {
+    case DType::kBFloat16:
+      return launch_for<DType::kBFloat16>(tensor, frame, scratch, options, queue);
+    case DType::kFloat16:
+      return launch_for<DType::kFloat16>(tensor, frame, scratch, options, queue);
+    case DType::kFloat32:
+      return launch_for<DType::kFloat32>(tensor, frame, scratch, options, queue);
+    case DType::kFloat64:
+      return launch_for<DType::kFloat64>(tensor, frame, scratch, options, queue);
+    case DType::kFloat8E4M3FN:
+      return launch_for<DType::kFloat8E4M3FN>(tensor, frame, scratch, options, queue);
+    default:
+      return launch_for<DType::kFloat8E5M2>(tensor, frame, scratch, options, queue);
+  }
+}
+
+}  // namespace uzip::gpu
