@@ -148,6 +148,7 @@ class Landing:
         """
         nbytes = self.head.nbytes if self.head else status.Get_elements(MPI.BYTE)
         if nbytes > self._tensor.nbytes:
+            self._end.mpi.Call_errhandler(MPI.ERR_TRUNCATE)  # may end the program
             raise MPI.Exception(MPI.ERR_TRUNCATE)
         if self._mismatch:
             raise MismatchError(self._mismatch)

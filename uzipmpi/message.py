@@ -13,6 +13,7 @@ from uzipmpi.engine import engine
 from uzipmpi.handle import Endpoint
 from uzipmpi.landing import land_held
 from uzipmpi.matching import Held
+from uzipmpi.standin import StandIn
 
 __all__ = ["Message", "improbe", "mprobe"]
 
@@ -23,8 +24,10 @@ BASE = MPI.Message
 Self = TypeVar("Self", bound="Message")
 
 
-class Message(MPI.Message):
-    """A matched message, whose values may come in parts.
+class Message(MPI.Message, metaclass=StandIn, stands_for=MPI.Message):
+    """A matched message, whose values may come in parts, or one of mpi4py's.
+
+    The class may take the place of ``MPI.Message``: all messages are instances of it.
 
     Parameters
     ----------
@@ -50,7 +53,8 @@ class Message(MPI.Message):
         held: Held | None = None,
         end: Endpoint | None = None,
     ) -> None:
-        self._held, self._end = held, end
+        self._held = held or getattr(message, "_held", None)
+        self._end = end or getattr(message, "_end", None)
 
     def __bool__(self) -> bool:
         return self._held is not None or super().__bool__()
@@ -109,6 +113,21 @@ class Message(MPI.Message):
             self._follow(self._held)
 
     @classmethod
+    def fromhandle(cls: type[Self], handle: int) -> Self:
+        """Return the message of an MPI handle."""
+        return cls(super().fromhandle(handle))
+
+    @classmethod
+    def fromint(cls: type[Self], arg: int, /) -> Self:
+        """Return the message of an integer handle."""
+        return cls(super().fromint(arg))
+
+    @classmethod
+    def f2py(cls: type[Self], arg: int) -> Self:
+        """Return the message of a Fortran handle."""
+        return cls(super().f2py(arg))
+
+    @classmethod
     def Probe(
         cls: type[Self],
         comm: MPI.Comm,
@@ -157,9 +176,7 @@ class Message(MPI.Message):
     @classmethod
     def _of(cls: type[Self], message: MPI.Message) -> Self:
         """Return a message as one of this class."""
-        if isinstance(message, cls):
-            return message
-        return cls(message)
+        return message if type(message) is cls else cls(message)
 
     def _check(self) -> None:
         """Complain about a null message, for which Open MPI ends the program."""

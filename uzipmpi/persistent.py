@@ -16,6 +16,7 @@ from mpi4py import MPI
 from uzipmpi import progress
 from uzipmpi.engine import Task
 from uzipmpi.requests import Completions
+from uzipmpi.standin import StandIn
 
 __all__ = ["Prequest"]
 
@@ -23,36 +24,48 @@ HANDLE_BYTES = MPI._sizeof(MPI.Request)
 # A program may put a class of ours in its place.
 BASE = MPI.Request
 
+Start = Callable[[], MPI.Request]
 
-class Prequest(Completions, MPI.Prequest):
-    """A persistent request for an operation that may be compressed.
+
+class Prequest(Completions, MPI.Prequest, metaclass=StandIn, stands_for=MPI.Prequest):
+    """A persistent request for an operation that may be compressed, or one of mpi4py's.
 
     All of mpi4py's functions that complete requests take it. To start it, use its own ``Start``,
     or ``uzipmpi.Prequest.Startall``, which also takes mpi4py's requests: mpi4py's ``Startall``
-    raises ``MPI.ERR_REQUEST``.
+    raises ``MPI.ERR_REQUEST``. The class may take the place of ``MPI.Prequest``: all persistent
+    requests are instances of it.
 
     Parameters
     ----------
     start
-        Begins one round and returns its request; None makes a null request.
+        Begins one round and returns its request; or a persistent request to wrap, None a null one.
     """
 
-    _start: Callable[[], MPI.Request] | None = None
+    _start: Start | None = None
     _round: MPI.Request | None = None
 
-    def __new__(cls, start: Callable[[], MPI.Request] | None = None) -> Prequest:
-        return super().__new__(cls)
+    def __new__(cls, start: Start | MPI.Request | None = None) -> Prequest:
+        return super().__new__(cls, start if isinstance(start, BASE) else None)
 
-    def __init__(self, start: Callable[[], MPI.Request] | None = None) -> None:
-        self._start = start
+    def __init__(self, start: Start | MPI.Request | None = None) -> None:
+        if isinstance(start, BASE):
+            self._start = getattr(start, "_start", None)
+            self._round = getattr(start, "_round", None)
+        else:
+            self._start = start
 
     def __bool__(self) -> bool:
-        return self._start is not None
+        return self._start is not None or super().__bool__()
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Prequest) or not isinstance(other, BASE):
-            return self is other or (isinstance(other, Prequest) and not (self or other))
-        return super().__eq__(other) if other else not self
+        if not isinstance(other, BASE):
+            return NotImplemented
+        if self._start is not None or getattr(other, "_start", None) is not None:
+            # Between rounds the handle is null; the request is not.
+            return self._start is getattr(other, "_start", None) or (
+                super().__eq__(other) and super().__bool__()
+            )
+        return super().__eq__(other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -77,7 +90,10 @@ class Prequest(Completions, MPI.Prequest):
         mpi4py.MPI.Exception
             ``MPI.ERR_REQUEST`` if one is under way, or the request was freed.
         """
-        if self._start is None or self.round is not None:
+        if self._start is None:
+            super().Start()
+            return
+        if self.round is not None:
             raise MPI.Exception(MPI.ERR_REQUEST)
         self._round = self._start()
         self._follow(self._round)
@@ -123,7 +139,8 @@ class Prequest(Completions, MPI.Prequest):
             ``MPI.ERR_REQUEST`` if it is one already.
         """
         if self._start is None:
-            raise MPI.Exception(MPI.ERR_REQUEST)
+            super().Free()
+            return
         if (under_way := self.round) is not None:
             progress.release(under_way)
         self._start = self._round = None

@@ -16,6 +16,7 @@ from mpi4py import MPI
 from uzipmpi.algorithms.stream import Stream
 from uzipmpi.engine import engine
 from uzipmpi.requests import Completions
+from uzipmpi.standin import StandIn
 from uzipmpi.transports.transfer import Arrival, Transfer
 
 __all__ = ["Operation", "Outcome", "Request", "Stages", "both", "release"]
@@ -146,12 +147,14 @@ class Operation:
             self.cancel()
 
 
-class Request(Completions, MPI.Request):
-    """A request for an operation of uzipmpi's.
+class Request(Completions, MPI.Request, metaclass=StandIn, stands_for=MPI.Request):
+    """A request for an operation of uzipmpi's, or one of mpi4py's.
 
     Waiting through ``MPI.Request.Waitall`` and the like works as well; an error that is not
     MPI's is ``MPI.ERR_OTHER`` there. But MPICH (5.0.2) aborts when its ``Waitall`` gets a null
     request beside one of these that is not complete; ``uzipmpi.Request.Waitall`` does not.
+
+    The class may take the place of ``MPI.Request``: all requests are instances of it.
     """
 
     _operation: Operation | None = None
@@ -164,7 +167,7 @@ class Request(Completions, MPI.Request):
     def __init__(
         self, request: MPI.Request | None = None, operation: Operation | None = None
     ) -> None:
-        self._operation = operation
+        self._operation = operation or getattr(request, "operation", None)
 
     @property
     def operation(self) -> Operation | None:
@@ -198,11 +201,15 @@ class Request(Completions, MPI.Request):
         return self.Wait(status)
 
     def wait(self, status: MPI.Status | None = None) -> Any:
-        """Block as ``Wait`` does; there is no object to return."""
-        self.Wait(status)
+        """Block as ``Wait`` does; return the object that mpi4py's ``irecv`` has received."""
+        if self.operation is None:
+            return super().wait(status)
+        return self.Wait(status) and None
 
     def test(self, status: MPI.Status | None = None) -> tuple[bool, Any]:
-        """Test as ``Test`` does; there is no object to return."""
+        """Test as ``Test`` does; return an object as well, as ``wait`` does."""
+        if self.operation is None:
+            return super().test(status)
         return self.Test(status), None
 
 
@@ -248,7 +255,7 @@ def both(receiving: MPI.Request, sending: MPI.Request) -> Request:
 
 def release(request: MPI.Request) -> None:
     """Let a request that nobody waits for run to its end; its buffers live that long."""
-    if isinstance(request, Request):
+    if getattr(request, "operation", None) is not None:
         request.Free()
         return
 

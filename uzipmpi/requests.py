@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from mpi4py import MPI
 
@@ -20,6 +20,7 @@ STATUS_BYTES = MPI._sizeof(MPI.Status)
 # A program may put a class of ours in its place.
 BASE = MPI.Request
 
+Self = TypeVar("Self")
 Requests = Sequence[MPI.Request]
 Statuses = list[MPI.Status] | None
 
@@ -31,6 +32,21 @@ class Completions:
     fail, all that are complete are freed; the error is ``MPI.ERR_IN_STATUS``, as MPI has it,
     or the first one that is not MPI's.
     """
+
+    @classmethod
+    def fromhandle(cls: type[Self], handle: int) -> Self:
+        """Return the request of an MPI handle."""
+        return cls(super().fromhandle(handle))  # type: ignore[misc, call-arg]
+
+    @classmethod
+    def fromint(cls: type[Self], arg: int, /) -> Self:
+        """Return the request of an integer handle."""
+        return cls(super().fromint(arg))  # type: ignore[misc, call-arg]
+
+    @classmethod
+    def f2py(cls: type[Self], arg: int) -> Self:
+        """Return the request of a Fortran handle."""
+        return cls(super().f2py(arg))  # type: ignore[misc, call-arg]
 
     @classmethod
     def Waitall(cls, requests: Requests, statuses: Statuses = None) -> Literal[True]:
