@@ -14,11 +14,10 @@ from uzipmpi.typing import Bytes
 
 __all__ = ["TRAILER_BYTES", "describe", "enroll", "pack_trailer", "unpack_trailer", "word"]
 
-# Call, frames to come, and a check of the two: other bytes are not taken for a trailer.
+# A magic number, by which other bytes are not taken for a trailer; the call; frames to come.
 _TRAILER = struct.Struct("<3I")
 TRAILER_BYTES = _TRAILER.size
-_CHECK = 0x9E3779B1
-_WORD = 0xFFFFFFFF
+_MAGIC = 0x9E3779B1
 
 # A word: 8 bits for the algorithm, 8 for the operator, 16 for the root.
 _algorithms: list[str] = ["a message"]
@@ -60,10 +59,10 @@ def describe(call: int) -> str:
 
 def pack_trailer(buffer: Bytes, at: int, call: int, left: int) -> None:
     """Write what follows a frame: the word of the call, and how many frames are still to come."""
-    _TRAILER.pack_into(buffer, at, call, left, (call ^ left * _CHECK) & _WORD)
+    _TRAILER.pack_into(buffer, at, _MAGIC, call, left)  # type: ignore[arg-type]
 
 
 def unpack_trailer(buffer: Bytes, at: int) -> tuple[int, int] | None:
     """Return the word and the number of frames to come; None if these bytes are no trailer."""
-    call, left, check = _TRAILER.unpack_from(buffer, at)
-    return (call, left) if check == (call ^ left * _CHECK) & _WORD else None
+    magic, call, left = _TRAILER.unpack_from(buffer, at)  # type: ignore[arg-type]
+    return (call, left) if magic == _MAGIC else None

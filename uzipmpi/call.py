@@ -96,8 +96,9 @@ class Call:
     def begin(self) -> MPI.Request:
         """Begin it, and return the request that is complete when it has ended."""
         method = f"I{self._method.lower()}"
-        choice, request = self._join(method)
+        choice, plain = self._join(method)
         if choice.algorithm == selection.PLAIN:
+            request: MPI.Request = plain
             return request
         return self._round(method, choice, self._end.handle.collective_tag())
 

@@ -50,6 +50,12 @@ def test_begun_collectives(mpirun: Callable[..., str], n: int, compress: str) ->
     mpirun(n, "ranks_begun.py", timeout=120, env={"UZIPMPI_COMPRESS": compress})
 
 
+@pytest.mark.parametrize("form", ["blocking", "nonblocking", "persistent"])
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_ranks_that_disagree(mpirun: Callable[..., str], n: int, form: str) -> None:
+    mpirun(n, "ranks_disagree.py", form, timeout=90)
+
+
 def test_more_than_2_31_values(mpirun: Callable[..., str]) -> None:
     if available_memory() < 12 << 30:
         pytest.skip("needs 12 GiB of free memory")
