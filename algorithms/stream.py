@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -19,9 +19,9 @@ __all__ = [
     "Channel",
     "Stream",
     "Together",
+    "carry_on_with",
     "drive",
     "incoming",
-    "left_over",
     "outgoing",
     "receiving",
     "relay",
@@ -33,10 +33,6 @@ __all__ = [
 # in another call than this may never send what is owed.
 PATIENCE = 2.0
 PAUSE = 20e-6
-
-left_over: list[Stream] = []
-"""Streams that could not end, with the buffers that MPI may still write to. Who can moves them on:
-a peer that comes late ends by what they receive."""
 
 
 class Channel(Protocol):
@@ -123,7 +119,8 @@ class Stream:
             self._drains = [drain for drain in self._drains if not drain.done]
             self._deadline = time.monotonic() + PATIENCE
         elif time.monotonic() > self._deadline:
-            left_over.extend(self._drains)
+            for drain in self._drains:
+                _carry_on(drain)
             self._drains = []
         self.done = not self._drains
         return advanced
@@ -207,11 +204,21 @@ def drive(streams: Sequence[Stream]) -> None:
                 wait_any([transfer for stream in running for transfer in stream.pending()])
     except BaseException:
         # MPI still writes to the buffers of what is under way: they must outlive the interruption.
-        left_over.extend(running)
+        _kept.extend(running)
         raise
     for stream in streams:
         if stream.error is not None:
             raise stream.error
+
+
+_kept: list[Stream] = []
+_carry_on: Callable[[Stream], None] = _kept.append
+
+
+def carry_on_with(carry_on: Callable[[Stream], None]) -> None:
+    """Say what moves on streams that their caller does not wait for: peers may come late."""
+    global _carry_on
+    _carry_on = carry_on
 
 
 def outgoing(context: Context, tensor: Tensor, dests: Sequence[int], tag: int) -> Stream:

@@ -22,7 +22,7 @@ from uzipmpi.handle import Endpoint
 from uzipmpi.p2p import codec_of
 from uzipmpi.persistent import Prequest
 from uzipmpi.progress import Operation, Stages
-from uzipmpi.refusal import Arguments, in_background, refuse
+from uzipmpi.refusal import Arguments, refuse
 from uzipmpi.selection import Choice, Facts
 
 __all__ = ["Call", "Understand", "Work"]
@@ -86,11 +86,7 @@ class Call:
         if choice.algorithm == selection.PLAIN:
             return
         context, stream = self._start(choice, self._end.handle.collective_tag(), blocking=True)
-        try:
-            drive([stream])
-        except Exception:
-            in_background()
-            raise
+        drive([stream])
         self._end_round(self._method, choice, context)
 
     def begin(self) -> MPI.Request:
@@ -156,11 +152,7 @@ class Call:
         context, stream = self._start(choice, tag, blocking=False)
 
         def stages() -> Stages:
-            try:
-                yield stream
-            except Exception:
-                in_background()
-                raise
+            yield stream
             self._end_round(method, choice, context)
 
         return Operation().begin(stages())

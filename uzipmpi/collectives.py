@@ -136,7 +136,7 @@ def _allgather(end: Endpoint, given: Arguments) -> Work | None:
     if send is None or recv is None:
         return None
     own = send.tensors[rank if in_place else 0]
-    _same_size(own, recv.tensors[rank])
+    _same_size(end, own, recv.tensors[rank])
 
     def arguments() -> Sequence[Any]:
         send.pack()
@@ -159,7 +159,7 @@ def _gather(end: Endpoint, given: Arguments) -> Work | None:
     own = send.tensors[root if in_place else 0]
     recvs = recv.tensors if recv else None
     if recvs is not None:
-        _same_size(own, recvs[root])
+        _same_size(end, own, recvs[root])
 
     def arguments() -> Sequence[Any]:
         send.pack()
@@ -184,7 +184,7 @@ def _scatter(end: Endpoint, given: Arguments) -> Work | None:
         return None
     own = recv.tensors[root if in_place else 0]
     if send is not None:
-        _same_size(send.tensors[root], own)
+        _same_size(end, send.tensors[root], own)
 
     def arguments() -> Sequence[Any]:
         if send is None:
@@ -209,7 +209,7 @@ def _alltoall(end: Endpoint, given: Arguments) -> Work | None:
     if send is None or recv is None:
         return None
     own = send.tensors[rank]
-    _same_size(own, recv.tensors[rank])
+    _same_size(end, own, recv.tensors[rank])
 
     def arguments() -> Sequence[Any]:
         send.pack()
@@ -363,7 +363,8 @@ def _alike(send: Tensor, recv: Tensor, n_sent: int, n_received: int | None = Non
         )
 
 
-def _same_size(send: Tensor, recv: Tensor) -> None:
+def _same_size(end: Endpoint, send: Tensor, recv: Tensor) -> None:
     """Complain if a rank would send itself another size than it receives."""
     if send.nbytes != recv.nbytes:
+        end.mpi.Call_errhandler(MPI.ERR_TRUNCATE)
         raise MPI.Exception(MPI.ERR_TRUNCATE)

@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 from mpi4py import MPI
 
-from uzipmpi.algorithms.stream import Stream
+from uzipmpi.algorithms.stream import Stream, carry_on_with
 from uzipmpi.engine import engine
 from uzipmpi.requests import Completions
 from uzipmpi.standin import StandIn
 from uzipmpi.transports.transfer import Arrival, Transfer
 
-__all__ = ["Operation", "Outcome", "Request", "Stages", "both", "release"]
+__all__ = ["Operation", "Outcome", "Request", "Stages", "both", "in_background", "release"]
 
 
 # Yields what it waits for; whatever went wrong there is raised at the yield.
@@ -263,3 +263,15 @@ def release(request: MPI.Request) -> None:
         yield Transfer(request)
 
     Operation().begin(stages()).Free()
+
+
+def in_background(stream: Stream) -> None:
+    """Run a stream to its end though nobody waits for it: its peers do."""
+
+    def stages() -> Stages:
+        yield stream
+
+    Operation().begin(stages()).Free()
+
+
+carry_on_with(in_background)

@@ -17,13 +17,12 @@ import numpy as np
 from uzipmpi import buffers, selection
 from uzipmpi.algorithms import operators, registry
 from uzipmpi.algorithms.cuts import even_counts
-from uzipmpi.algorithms.stream import Stream, left_over
 from uzipmpi.handle import Endpoint
-from uzipmpi.progress import Operation, Stages, release
+from uzipmpi.progress import in_background
 from uzipmpi.selection import Facts
 from uzipmpi.typing import DType, Tensor
 
-__all__ = ["Arguments", "in_background", "refuse"]
+__all__ = ["Arguments", "refuse"]
 
 # Stands in for a tensor of unknown size: what counts is whether frames are expected.
 SOME_BYTES = 8
@@ -82,18 +81,6 @@ def refuse(end: Endpoint, given: Arguments, error: Exception) -> None:
         if not algorithm.in_call_order:
             stream.fail(error)
         in_background(stream)
-
-
-def in_background(*streams: Stream) -> None:
-    """Let streams, and what calls that failed left over, run to their end: peers wait for it."""
-    left_over.extend(streams)
-    while left_over:
-        stream = left_over.pop()
-
-        def stages(stream: Stream = stream) -> Stages:
-            yield stream
-
-        release(Operation().begin(stages()))
 
 
 def presumed(end: Endpoint, given: Arguments) -> Facts | None:
