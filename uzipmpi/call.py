@@ -19,11 +19,11 @@ from uzipmpi.algorithms import registry
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.handle import Endpoint
-from uzipmpi.p2p import codec_of
 from uzipmpi.persistent import Prequest
 from uzipmpi.progress import Operation, Stages
 from uzipmpi.refusal import Arguments, refuse
 from uzipmpi.selection import Choice, Facts
+from uzipmpi.sending import codec_of
 
 __all__ = ["Call", "Understand", "Work"]
 

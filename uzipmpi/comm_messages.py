@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
-from uzipmpi import buffers, p2p
+from uzipmpi import buffers, p2p, receiving, sending
 from uzipmpi.buffers import INT_MAX, plain_array
 from uzipmpi.comm_probes import Probes
 from uzipmpi.head import HEAD_BYTES
@@ -32,7 +32,7 @@ class Messages(Probes):
             super().Send(bytes_, dest, tag)
             self._sent.add_plain(nbytes)
         else:
-            p2p.send(self._endpoint, buf, dest, tag)
+            sending.send(self._endpoint, buf, dest, tag)
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:
         """Begin to send; see :meth:`mpi4py.MPI.Comm.Isend`."""
@@ -45,33 +45,33 @@ class Messages(Probes):
             request = super().Isend(bytes_, dest, tag)
             self._isent.add_plain(nbytes)
             return request
-        return p2p.isend(self._endpoint, buf, dest, tag)
+        return sending.isend(self._endpoint, buf, dest, tag)
 
     def Ssend(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send, and return when the receive has begun; see :meth:`mpi4py.MPI.Comm.Ssend`."""
-        p2p.send(self._endpoint, buf, dest, tag, "Ssend")
+        sending.send(self._endpoint, buf, dest, tag, "Ssend")
 
     def Rsend(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send to a receive that is posted; see :meth:`mpi4py.MPI.Comm.Rsend`."""
-        p2p.send(self._endpoint, buf, dest, tag, "Rsend")
+        sending.send(self._endpoint, buf, dest, tag, "Rsend")
 
     def Bsend(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send uncompressed, from the attached buffer; see :meth:`mpi4py.MPI.Comm.Bsend`."""
-        p2p.bsend(self._endpoint, buf, dest, tag)
+        sending.bsend(self._endpoint, buf, dest, tag)
 
     def Issend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:
         """Begin a synchronous send; see :meth:`mpi4py.MPI.Comm.Issend`."""
-        return p2p.isend(self._endpoint, buf, dest, tag, "Issend")
+        return sending.isend(self._endpoint, buf, dest, tag, "Issend")
 
     def Irsend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:
         """Begin to send to a receive that is posted; see :meth:`mpi4py.MPI.Comm.Irsend`."""
-        return p2p.isend(self._endpoint, buf, dest, tag, "Irsend")
+        return sending.isend(self._endpoint, buf, dest, tag, "Irsend")
 
     def Ibsend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:
         """Begin to send uncompressed, from the attached buffer; see
         :meth:`mpi4py.MPI.Comm.Ibsend`.
         """
-        return p2p.ibsend(self._endpoint, buf, dest, tag)
+        return sending.ibsend(self._endpoint, buf, dest, tag)
 
     def Recv(
         self,
@@ -87,7 +87,7 @@ class Messages(Probes):
             or type(buf) is not np.ndarray
             or (bytes_ := plain_array(buf)) is None
         ):
-            p2p.recv(self._endpoint, buf, source, tag, status)
+            receiving.recv(self._endpoint, buf, source, tag, status)
             return
         buf, nbytes = bytes_, buf.nbytes
         if nbytes <= INT_MAX and self._plain_wire:
@@ -97,19 +97,19 @@ class Messages(Probes):
             status = MPI.Status() if status is None else status
             super().Recv(buf, source, tag, status)
             if status.count == HEAD_BYTES:
-                p2p.arrived(self._end, buf, status)
+                receiving.arrived(self._end, buf, status)
             else:
                 self._received.add_plain(status.count)
         elif nbytes < HEAD_BYTES and buf.flags.carray:
-            self._received.add_plain(p2p.recv_short(self._end, buf, source, tag, status))
+            self._received.add_plain(receiving.recv_short(self._end, buf, source, tag, status))
         else:
-            p2p.recv(self._end, buf, source, tag, status)
+            receiving.recv(self._end, buf, source, tag, status)
 
     def Irecv(self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> MPI.Request:
         """Begin to receive; see :meth:`mpi4py.MPI.Comm.Irecv`."""
         if self._plain_wire and (small := self._small(buf)) is not None:
             return super().Irecv(small, source, tag)
-        return p2p.irecv(self._endpoint, buf, source, tag)
+        return receiving.irecv(self._endpoint, buf, source, tag)
 
     def Sendrecv(
         self,
@@ -122,9 +122,9 @@ class Messages(Probes):
         status: MPI.Status | None = None,
     ) -> None:
         """Send and receive; see :meth:`mpi4py.MPI.Comm.Sendrecv`."""
-        sending = p2p.Direction(sendbuf, dest, sendtag)
-        receiving = p2p.Direction(recvbuf, source, recvtag)
-        p2p.exchange(self._endpoint, sending, receiving, status)
+        outgoing = p2p.Direction(sendbuf, dest, sendtag)
+        incoming = p2p.Direction(recvbuf, source, recvtag)
+        p2p.exchange(self._endpoint, outgoing, incoming, status)
 
     def Sendrecv_replace(
         self,
@@ -136,9 +136,9 @@ class Messages(Probes):
         status: MPI.Status | None = None,
     ) -> None:
         """Exchange the content of a buffer; see :meth:`mpi4py.MPI.Comm.Sendrecv_replace`."""
-        sending = p2p.Direction(buf, dest, sendtag)
-        receiving = p2p.Direction(buf, source, recvtag)
-        p2p.exchange_in_place(self._endpoint, sending, receiving, status)
+        outgoing = p2p.Direction(buf, dest, sendtag)
+        incoming = p2p.Direction(buf, source, recvtag)
+        p2p.exchange_in_place(self._endpoint, outgoing, incoming, status)
 
     def Isendrecv(
         self,
@@ -153,9 +153,9 @@ class Messages(Probes):
         if self._plain_wire and HAS_ISENDRECV:
             sendbuf, recvbuf = buffers.message(sendbuf), buffers.message(recvbuf)
             return super().Isendrecv(sendbuf, dest, sendtag, recvbuf, source, recvtag)
-        sending = p2p.Direction(sendbuf, dest, sendtag)
-        receiving = p2p.Direction(recvbuf, source, recvtag)
-        return p2p.iexchange(self._endpoint, sending, receiving)
+        outgoing = p2p.Direction(sendbuf, dest, sendtag)
+        incoming = p2p.Direction(recvbuf, source, recvtag)
+        return p2p.iexchange(self._endpoint, outgoing, incoming)
 
     def Isendrecv_replace(
         self,
@@ -170,9 +170,9 @@ class Messages(Probes):
         """
         if self._plain_wire and HAS_ISENDRECV:
             return super().Isendrecv_replace(buffers.message(buf), dest, sendtag, source, recvtag)
-        sending = p2p.Direction(buf, dest, sendtag)
-        receiving = p2p.Direction(buf, source, recvtag)
-        return p2p.iexchange_in_place(self._endpoint, sending, receiving)
+        outgoing = p2p.Direction(buf, dest, sendtag)
+        incoming = p2p.Direction(buf, source, recvtag)
+        return p2p.iexchange_in_place(self._endpoint, outgoing, incoming)
 
     # Persistent requests
 
@@ -205,7 +205,7 @@ class Messages(Probes):
         if not end.handle.framed or source == MPI.PROC_NULL:
             return plain
         plain.Free()  # it has shown that the arguments are right
-        return Prequest(lambda: p2p.irecv(end, buf, source, tag))
+        return Prequest(lambda: receiving.irecv(end, buf, source, tag))
 
     def Psend_init(
         self,
@@ -236,7 +236,7 @@ class Messages(Probes):
     ) -> MPI.Prequest:
         """Return a request whose rounds may be compressed; MPI's own if none ever is."""
         end = self._endpoint
-        if p2p.stays_plain(end, buf, dest, mode):
+        if sending.stays_plain(end, buf, dest, mode):
             return cast(MPI.Prequest, plain)  # typed too loosely in mpi4py
         plain.Free()  # it has shown that the arguments are right
-        return Prequest(lambda: p2p.isend(end, buf, dest, tag, mode))
+        return Prequest(lambda: sending.isend(end, buf, dest, tag, mode))

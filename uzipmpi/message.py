@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from mpi4py import MPI
 
-from uzipmpi import buffers, p2p
+from uzipmpi import buffers, receiving
 from uzipmpi.engine import engine
 from uzipmpi.handle import Endpoint
 from uzipmpi.landing import land_held
@@ -38,6 +38,9 @@ class Message(MPI.Message, metaclass=StandIn, stands_for=MPI.Message):
     end
         That communicator.
     """
+
+    _held: Held | None = None
+    _end: Endpoint | None = None
 
     def __new__(
         cls: type[Self],
@@ -78,7 +81,7 @@ class Message(MPI.Message, metaclass=StandIn, stands_for=MPI.Message):
             return
         landing = land_held(self._end, self._held, buf)
         try:
-            p2p.recv_held(self._end, self._held, landing, status)
+            receiving.recv_held(self._end, self._held, landing, status)
         finally:
             self._follow(self._held)
 
@@ -89,7 +92,7 @@ class Message(MPI.Message, metaclass=StandIn, stands_for=MPI.Message):
             return super().Irecv(buffers.message(buf))
         landing = land_held(self._end, self._held, buf)
         try:
-            return p2p.irecv_held(self._end, self._held, landing)
+            return receiving.irecv_held(self._end, self._held, landing)
         finally:
             self._follow(self._held)
 
@@ -108,7 +111,7 @@ class Message(MPI.Message, metaclass=StandIn, stands_for=MPI.Message):
         if self._held is None or self._end is None:
             return super().irecv()
         try:
-            return p2p.irecv_object(self._end, self._held)
+            return receiving.irecv_object(self._end, self._held)
         finally:
             self._follow(self._held)
 
