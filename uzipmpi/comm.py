@@ -27,9 +27,11 @@ class Comm(Life, Messages, Collectives):
     bfloat16 and fp8 (``ml_dtypes``), and ``uzipmpi.BFLOAT16`` and so on are datatypes for ``[buf,
     count, TYPE]``.
 
-    A compressed message can only be received by a ``Comm`` on the same handle, with ``Recv``,
-    ``Irecv`` or ``Sendrecv``. The other receives (``Probe`` and what follows it, ``Recv_init``,
-    ``Precv_init``) see a message of 136 bytes in its place. That concerns communicators that
+    A compressed message can only be received by a ``Comm`` on the same handle: in any way, but
+    mpi4py's own methods on that handle (``MPI.Message.Probe``, or ``Recv`` of a communicator that
+    is not wrapped) see a message of 136 bytes in its place. Buffered and partitioned sends are not
+    compressed. Once a probe has met such a message, another rank may see an ``ssend`` of an object
+    that takes 136 bytes complete before it is received. All that concerns communicators that
     compress: not one whose ranks share a node, unless ``compress="always"``.
 
     Parameters
