@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from mpi4py import MPI
 
 from uzipmpi import selection
-from uzipmpi.comm_collectives import Collectives
+from uzipmpi.comm_collectives import Collectives, NeighborCollectives
 from uzipmpi.comm_life import Life
 from uzipmpi.comm_messages import Messages
 from uzipmpi.errors import ConfigError
@@ -142,7 +142,7 @@ class Comm(Life, Messages, Collectives):
         return self._child(comm, Distgraphcomm)
 
 
-class Cartcomm(Comm, MPI.Cartcomm):
+class Cartcomm(NeighborCollectives, Comm, MPI.Cartcomm):
     """A :class:`Comm` with a Cartesian topology."""
 
     _mpi_class = MPI.Cartcomm
@@ -153,14 +153,14 @@ class Cartcomm(Comm, MPI.Cartcomm):
         return self._child(super().Sub(remain_dims), type(self))
 
 
-class Graphcomm(Comm, MPI.Graphcomm):
+class Graphcomm(NeighborCollectives, Comm, MPI.Graphcomm):
     """A :class:`Comm` with a graph topology."""
 
     _mpi_class = MPI.Graphcomm
     _subset_class = Comm
 
 
-class Distgraphcomm(Comm, MPI.Distgraphcomm):
+class Distgraphcomm(NeighborCollectives, Comm, MPI.Distgraphcomm):
     """A :class:`Comm` with a distributed graph topology."""
 
     _mpi_class = MPI.Distgraphcomm

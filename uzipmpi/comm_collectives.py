@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
@@ -323,7 +323,11 @@ class Collectives(CommBase):
         )
 
 
-class NeighborCollectives(MPI.Topocomm):
+# At run time mpi4py's class comes with the communicator that this is mixed into.
+Topology = MPI.Topocomm if TYPE_CHECKING else object
+
+
+class NeighborCollectives(Topology):
     """Collectives among neighbours: mpi4py's own, which take bf16 and fp8 arrays here too."""
 
     def Neighbor_allgather(self, sendbuf: Any, recvbuf: Any) -> None:

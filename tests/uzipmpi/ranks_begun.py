@@ -363,6 +363,35 @@ def test_alltoallw() -> None:
                 request.Free()
 
 
+def test_neighbours() -> None:
+    ring = comm.Create_cart([size], [True])
+    for dtype, kind in (("bfloat16", uzipmpi.BFLOAT16), ("float32", MPI.FLOAT)):
+        mine, received = tensor(100, dtype), np.zeros(200, dtype)
+        twice = np.concatenate([mine, mine])
+        expected = np.concatenate([tensor(100, dtype, peer) for peer in ring.Shift(0, 1)])
+        counts = [100, 100]
+        spec = [counts, [0, 100 * mine.itemsize], [kind] * 2]
+        calls: dict[str, tuple[Any, Any]] = {
+            "allgather": (mine, received),
+            "allgatherv": (mine, [received, counts]),
+            "alltoall": (twice, received),
+            "alltoallv": ([twice, counts], [received, counts]),
+            "alltoallw": ([twice, *spec], [received, *spec]),
+        }
+        for name, arguments in calls.items():
+            for form in (f"Neighbor_{name}", f"Ineighbor_{name}", f"Neighbor_{name}_init"):
+                received[:] = 0
+                request = getattr(ring, form)(*arguments)
+                if isinstance(request, MPI.Prequest):
+                    request.Start()
+                if request is not None:
+                    request.Wait()
+                assert same(received, expected), form
+                if isinstance(request, MPI.Prequest):
+                    request.Free()
+    ring.Free()
+
+
 for name, test in list(globals().items()):
     if name.startswith("test_"):
         test()
