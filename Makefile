@@ -5,6 +5,7 @@
 #   make demo LINK=1gbit                    over rate-limited links (as root)
 #   make conformance NP=5 MPI=openmpi       mpi4py's tests on five ranks
 #   make fuzz SECONDS=3600                  for an hour
+#   make soak MINUTES=20 SEED=7 MPI=openmpi the seed says what is done
 
 PYTHON ?= python3
 MPI    ?= mpich
@@ -31,7 +32,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 
 .PHONY: conformance conformance-full
-.PHONY: help build demo test bench gpu-check lint format dist-check clean fuzz fuzz-corpus tsan
+.PHONY: help build demo test bench gpu-check lint format dist-check clean fuzz fuzz-corpus tsan soak
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -103,6 +104,17 @@ build/fuzz/%.o: %.cpp $(wildcard kernels/*.hpp tests/fuzz/*.hpp)
 	    "on Debian: apt install clang-14 libclang-rt-14-dev"; exit 1; }
 	@mkdir -p $(@D)
 	$(CLANGXX) $(FUZZ_OPTIONS) -fsanitize=fuzzer-no-link -Ikernels -c -o $@ $<
+
+# Ranks of MPICH poll while they wait; with more ranks than cores, who waits had better sleep.
+MINUTES ?= 1
+SEED    ?= 1
+STEP    ?= 0
+RANKS   ?= 3
+
+soak: $(VENV)/built ## random operations beside plain MPI: MINUTES=1 SEED=1 STEP=0 RANKS=3
+	MPIR_CVAR_CH4_PROGRESS_THROTTLE=true MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT=256 \
+	    OMP_NUM_THREADS=1 PYTHONFAULTHANDLER=1 $(VENV)/bin/mpirun -np $(RANKS) $(VENV)/bin/python -m mpi4py \
+	    tests/soak/soak.py --minutes $(MINUTES) --seed $(SEED) --step $(STEP)
 
 TSAN_KERNELS := $(FUZZ_KERNELS:build/fuzz/%=build/tsan/%)
 
