@@ -229,6 +229,8 @@ def always_plain(end: Endpoint, tensor: Tensor, dest: int) -> str:
         return "not floating point"
     if tensor.nbytes < config.min_bytes:
         return "smaller than min_bytes"
+    if tensor.nbytes < HEAD_BYTES:
+        return "smaller than a head"  # which would leave bytes behind the values
     if config.compress == "never":
         return "compress is never"
     if config.compress == "auto" and nodes[dest] == nodes[end.handle.rank]:
