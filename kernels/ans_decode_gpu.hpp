@@ -121,11 +121,15 @@ UZIP_DEVICE uint32_t refill(uint32_t state, uint32_t below, SharedPlace* place) 
 class WordReader {
  public:
   // The words begin kSkipped bytes after `chunks`, which is aligned to 16 and has `bytes` bytes
-  // with them; the frame has `readable`.
+  // with them.
   static constexpr uint32_t kSkipped = 8;
-  UZIP_DEVICE WordReader(WordWindow& window, const uint8_t* chunks, uint64_t bytes,
-                         uint64_t readable, int lane)
-      : window_(window), chunks_(chunks), bytes_(bytes), readable_(readable), lane_(lane) {
+  UZIP_DEVICE WordReader(WordWindow& window, const uint8_t* chunks, uint64_t bytes, int lane)
+      : window_(window),
+        chunks_(chunks + lane * kAlignment),
+        n_chunks_(static_cast<uint32_t>(bytes / kAlignment)),
+        n_last_(static_cast<uint32_t>(bytes % kAlignment)),
+        lane_(lane),
+        next_(static_cast<uint32_t>(lane)) {
     const Chunk first = load();
     const Chunk second = load();
     ahead_ = load();
@@ -154,7 +158,7 @@ class WordReader {
   }
 
   // Bytes so far.
-  UZIP_DEVICE uint64_t taken() const { return taken_; }
+  UZIP_DEVICE uint32_t taken() const { return taken_; }
 
  private:
   static constexpr uint32_t kHalfBytes = 2 * WordWindow::kHalf;
@@ -162,13 +166,16 @@ class WordReader {
   // This lane's chunk of the next half.
   UZIP_DEVICE Chunk load() {
     Chunk chunk{};
-    const uint64_t at = next_ + static_cast<uint32_t>(lane_) * uint64_t{kAlignment};
-    next_ += kHalfBytes;
-    if (at >= bytes_) return chunk;
-    if (at + kAlignment <= readable_) return *reinterpret_cast<const Chunk*>(chunks_ + at);
-    for (uint32_t i = 0; at + i < bytes_; ++i) {
-      chunk.words[i / 4] |= uint32_t{chunks_[at + i]} << 8 * (i % 4);
+    if (next_ < n_chunks_) {
+      chunk = *reinterpret_cast<const Chunk*>(chunks_);
+    } else if (next_ == n_chunks_) {
+#pragma unroll 1
+      for (uint32_t i = 0; i < n_last_; ++i) {
+        chunk.words[i / 4] |= uint32_t{chunks_[i]} << 8 * (i % 4);
+      }
     }
+    next_ += kLanes;
+    chunks_ += kHalfBytes;
     return chunk;
   }
 
@@ -179,14 +186,14 @@ class WordReader {
   }
 
   WordWindow& window_;
-  const uint8_t* chunks_;
-  uint64_t bytes_;
-  uint64_t readable_;
+  const uint8_t* chunks_;  // this lane's next
+  uint32_t n_chunks_;      // whole ones
+  uint32_t n_last_;        // bytes of the one after them
   int lane_;
-  uint64_t next_ = 0;
+  uint32_t next_;
   Chunk ahead_;
   uint32_t place_ = kSkipped;  // in the window, in bytes
-  uint64_t taken_ = 0;
+  uint32_t taken_ = 0;
 };
 
 // Decodes a lane's next 8 codes, as quads of digits or of values.
@@ -315,8 +322,7 @@ class AnsFrame {
 
     uint32_t state = reinterpret_cast<const uint32_t*>(bytes + sizeof(BlockHeader))[lane];
     // The last two states are in the chunk in which the words begin.
-    WordReader words(window, bytes + kStateBytes, sizeof(BlockHeader) + word_bytes,
-                     frame_.bytes + frame_.size - (bytes + kStateBytes), lane);
+    WordReader words(window, bytes + kStateBytes, sizeof(BlockHeader) + word_bytes, lane);
     RawSymbols raw{bytes + sizeof(BlockHeader) + kStateBytes + word_bytes, header.n_raw};
     const SharedPlace slots = shared_place(table);
     const int n_tiles = sections_.tiles_in(block);

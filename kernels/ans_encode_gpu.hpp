@@ -12,7 +12,7 @@
 namespace uzip::gpu {
 
 // What a step needs to know of a code. `fields`: shift of the quotient, bits 0..4; what is added to
-// the state, bits 5..17; frequency, from bit 20 on.
+// the state, bits 5..17; 4095 - frequency, from bit 20 on.
 struct alignas(8) StepEntry {
   uint32_t reciprocal;
   uint32_t fields;
@@ -34,7 +34,8 @@ UZIP_DEVICE StepEntry step_entry(uint32_t frequency, uint32_t cumulated) {
   const ans::EncodeEntry entry = ans::encode_entry(frequency, cumulated);
   // The quotient by 1 comes out 1 too small: 4096 - 1 makes up for it.
   const uint32_t added = frequency == 1 ? cumulated + ans::kTableSum - 1 : cumulated;
-  return {entry.reciprocal, frequency << 20 | added << 5 | (entry.fields >> 24 & 15)};
+  return {entry.reciprocal,
+          (ans::kMaxFrequency - frequency) << 20 | added << 5 | (entry.fields >> 24 & 15)};
 }
 
 // `sum`, and the products of the bytes of two words.
@@ -62,15 +63,17 @@ UZIP_DEVICE void fetch_entries(const StepTable<kDType>& table, uint32_t quad,
   }
 }
 
-// Lanes whose state is too large for the code push a word, the highest lane first; `place` goes
-// down to the last word. By all lanes; `below` has a bit for each lane below.
+// Lanes whose state is too large for the code, frequency * 2^20 or more, push a word, the highest
+// lane first; `place` goes down to the last word. By all lanes; `below` has a bit for each lane
+// below.
 UZIP_DEVICE uint32_t emit(uint32_t state, uint32_t fields, uint32_t below, SharedPlace* place) {
 #if UZIP_PTX
   // Compilers compare twice.
   asm volatile(
       "{ .reg .pred full; .reg .b32 all, n; .reg .b16 low, high;\n"
-      "or.b32 n, %0, 0xFFFFF;\n"
-      "setp.ge.u32 full, n, %2;\n"
+      "not.b32 n, %0;\n"
+      "and.b32 n, n, 0xFFF00000;\n"
+      "setp.le.u32 full, n, %2;\n"
       "vote.sync.ballot.b32 all, full, 0xFFFFFFFF;\n"
       "popc.b32 n, all;\n"
       "mad.lo.u32 %1, n, -2, %1;\n"
@@ -85,7 +88,7 @@ UZIP_DEVICE uint32_t emit(uint32_t state, uint32_t fields, uint32_t below, Share
       : "memory");
   return state;
 #else
-  const bool full = (state | 0xFFFFF) >= fields;
+  const bool full = (~state & 0xFFF00000u) <= fields;
   const uint32_t all = ballot32(full);
   *place -= 2 * popcount(all);
   if (!full) return state;
@@ -103,10 +106,8 @@ UZIP_DEVICE uint32_t multiply_high(uint32_t a, uint32_t b) {
 UZIP_DEVICE uint32_t put_code(uint32_t state, StepEntry entry) {
   const uint32_t quotient =
       funnel_right(multiply_high(state, entry.reciprocal), 0, static_cast<int>(entry.fields));
-  const uint32_t moved = state + (entry.fields >> 5 & 0x1FFF);
-  // So that the two products are not the shifts and additions that also compute them: other units
-  // have less to do.
-  return quotient * ans::kTableSum - (quotient * (entry.fields >> 20) - moved);
+  // A factor of 4096 - frequency, less 1 that is added here.
+  return quotient * (entry.fields >> 20) + (state + (entry.fields >> 5 & 0x1FFF) + quotient);
 }
 
 template <DType kDType>

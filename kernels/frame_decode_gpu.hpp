@@ -5,6 +5,7 @@
 #pragma once
 
 #include "frame_gpu.hpp"
+#include "packed_decode_gpu.hpp"
 #include "tier_decode_gpu.hpp"
 
 namespace uzip::gpu {
@@ -52,9 +53,11 @@ UZIP_DEVICE FrameStatus check_header(const Header& header, uint64_t size, DType 
   for (const uint8_t byte : header.reserved0) reserved |= byte;
   for (const uint8_t byte : header.reserved1) reserved |= byte;
   const bool checksum = (header.flags & kFlagChecksum) != 0;
+  const bool tier = header.codec == static_cast<uint8_t>(Codec::kTier);
+  const uint32_t flags = kFlagChecksum | (tier ? kFlagPacked : 0);
   if (header.magic[0] != 'U' || header.magic[1] != 'Z' || header.magic[2] != 'I' ||
       header.magic[3] != 'P' || header.version != kVersion || reserved != 0 ||
-      (header.flags & ~kFlagChecksum) != 0 || (!checksum && header.checksum != 0) ||
+      (header.flags & ~flags) != 0 || (!checksum && header.checksum != 0) ||
       header.codec > static_cast<uint8_t>(Codec::kAns)) {
     return FrameStatus::kHeader;
   }
@@ -90,7 +93,7 @@ struct MemorySink {
   }
 };
 
-// A frame of codec tier, in the dense layout, as what decodes its tiles sees it.
+// A frame of codec tier as what decodes its tiles sees it.
 template <DType kDType>
 class TierFrame {
  public:
@@ -101,7 +104,8 @@ class TierFrame {
         body_bytes_(header.body_bytes),
         code_(TileCode::of<kDType>(parameters_of(header))),
         symbols_{offsets_of_ranks(parameters_of(header).order), code_.base},
-        sections_(Sections::of(header.count, kFormat.itemsize, code_.stride)) {}
+        packed_((header.flags & kFlagPacked) != 0),
+        sections_(Sections::of(header.count, kFormat.itemsize, packed_ ? 0 : code_.stride)) {}
 
   UZIP_DEVICE const Sections& sections() const { return sections_; }
   UZIP_DEVICE const uint8_t* remainder() const { return frame_.bytes + sections_.remainder; }
@@ -118,10 +122,11 @@ class TierFrame {
     const TileEntry entry = look_up(tile, lane);
     if (entry.place > body_bytes_ || static_cast<uint64_t>(entry.size) > body_bytes_ - entry.place)
       return false;
+    if (packed_) return decode_packed<kMenu>(entry, tables, room, lane, sink);
     const uint8_t* head = frame_.bytes + kHeaderBytes + uint64_t{tile} * stride();
     switch (entry.kind) {
       case TileKind::kCoded:
-        return decode_coded<kMenu>(head, entry, tables, room, lane, sink);
+        return decode_coded<kMenu>(head, entry, 0, tables, room, lane, sink);
       case TileKind::kRaw:
         if (entry.size != kFormat.tile_bytes() - code_.stride) return false;
         sink.put_raw(head, code_.stride, frame_.bytes + sections_.tails + entry.place);
@@ -134,8 +139,8 @@ class TierFrame {
  private:
   struct TileEntry {
     TileKind kind;
-    int size;        // bytes of the tail
-    uint64_t place;  // of the tail, from the start of the tail section
+    int size;        // bytes of the tail; packed: of the tile
+    uint64_t place;  // from the start of the tail section
   };
 
   UZIP_DEVICE uint32_t stride() const { return static_cast<uint32_t>(code_.stride); }
@@ -155,15 +160,23 @@ class TierFrame {
             group_place + before};
   }
 
+  // `padding`: bytes of the tail that may be unused.
   template <int kMenu, typename Sink>
-  UZIP_DEVICE bool decode_coded(const uint8_t* head, const TileEntry& entry,
+  UZIP_DEVICE bool decode_coded(const uint8_t* head, const TileEntry& tail, int padding,
                                 const DecodeTables& tables, TailRoom<kDType>& room, int lane,
                                 Sink& sink) const {
-    if (entry.size > kTailBytes<kDType>) return false;
+    if (tail.size > kTailBytes<kDType> + padding) return false;
+    const int begin = load_tail(tail, room, lane);
+    return decode_dense_tile<kDType, kMenu>(code_, tables, symbols_, head, room, begin,
+                                            begin + tail.size, padding, sink, lane);
+  }
+
+  // Returns where in the room the tail begins.
+  UZIP_DEVICE int load_tail(const TileEntry& tail, TailRoom<kDType>& room, int lane) const {
     // Chunks of 16 bytes as far as the frame goes, which need not be a whole number of them.
-    const auto begin = static_cast<int>(entry.place % kAlignment);
-    const uint64_t chunk = sections_.tails + entry.place - static_cast<uint64_t>(begin);
-    const int chunks = (begin + entry.size + kAlignment - 1) / kAlignment;
+    const auto begin = static_cast<int>(tail.place % kAlignment);
+    const uint64_t chunk = sections_.tails + tail.place - static_cast<uint64_t>(begin);
+    const int chunks = (begin + tail.size + kAlignment - 1) / kAlignment;
     sync_lanes();  // the room may still be in use for the tile before
 #pragma unroll 1   // mostly one round
     for (int i = lane; i < chunks; i += kLanes) {
@@ -178,14 +191,51 @@ class TierFrame {
       }
     }
     sync_lanes();
-    return decode_dense_tile<kDType, kMenu>(code_, tables, symbols_, head, room, begin,
-                                            begin + entry.size, sink, lane);
+    return begin;
+  }
+
+  // A tile at its packed size, padded to a multiple of 16 bytes. Others may follow at any place.
+  template <int kMenu, typename Sink>
+  UZIP_DEVICE bool decode_packed(const TileEntry& entry, const DecodeTables& tables,
+                                 TailRoom<kDType>& room, int lane, Sink& sink) const {
+    const uint8_t* tile = frame_.bytes + sections_.tails + entry.place;
+    const auto part = [&](int begin) {
+      return TileEntry{entry.kind, entry.size - begin, entry.place + static_cast<uint32_t>(begin)};
+    };
+    if (entry.place % kAlignment != 0) return false;
+    switch (entry.kind) {
+      case TileKind::kConstant:
+        if (entry.size != 0 && entry.size != kAlignment) return false;
+        put_constant<kDType>(entry.size == 0 ? nullptr : tile, sink);
+        return true;
+      case TileKind::kRaw:
+        if (entry.size != kFormat.tile_bytes()) return false;
+        sink.put_raw(tile, code_.stride, tile + code_.stride);
+        return true;
+      case TileKind::kCoded:
+        if (entry.size < code_.stride || entry.size % kAlignment != 0) return false;
+        return decode_coded<kMenu>(tile, part(code_.stride), kAlignment - 1, tables, room, lane,
+                                   sink);
+      default:
+        break;
+    }
+    if (entry.size < kMaskBytes || entry.size % kAlignment != 0) return false;
+    const auto* halves = reinterpret_cast<const uint16_t*>(tile);
+    const Mask mask = spread_half(halves[lane]) | spread_half(halves[kLanes + lane]) << 1;
+    const int n = static_cast<int>(sum32(static_cast<uint32_t>(popcount(mask))));
+    const auto planes = BodyPlanes<kDType>::of(code_, n);
+    const TileEntry tail = part(kMaskBytes + planes.end);
+    if (tail.size < 0 || tail.size >= kTailBytes<kDType> + kAlignment) return false;
+    const int begin = load_tail(tail, room, lane);
+    return decode_masked(code_, tables, symbols_, planes, tile + kMaskBytes, mask, room, begin,
+                         begin + tail.size, sink, lane);
   }
 
   Frame frame_;
   uint64_t body_bytes_;
   TileCode code_;
   RankSymbols<kDType> symbols_;
+  bool packed_;
   Sections sections_;
 };
 

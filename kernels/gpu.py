@@ -127,8 +127,8 @@ def decode(frame: Array, out: Array, status: Array, *, dtype: DType | None = Non
     Parameters
     ----------
     frame
-        Exactly the bytes of a frame of codec ``raw``, ``ans``, or ``tier`` in its dense layout;
-        aligned to 16. Nothing in them is trusted.
+        Exactly the bytes of a frame, aligned to 16. Nothing in them is trusted; a checksum is not
+        looked at.
     out
         Array of the values.
     status
@@ -179,7 +179,8 @@ def compress(
 def decompress(frame: Array, out: Array | None = None, *, verify: bool = False) -> Array:
     """Return the values of a frame in GPU memory, as an array there.
 
-    As :func:`uzipmpi.decompress`. Frames in the packed layout and checksums are the host's work.
+    As :func:`uzipmpi.decompress`. Checksums are the host's work: the frame goes there and the
+    values back.
 
     Raises
     ------
@@ -196,7 +197,7 @@ def decompress(frame: Array, out: Array | None = None, *, verify: bool = False) 
             f"expected a frame of {memory.size} bytes of {dtype.name}, "
             f"found one of {header.nbytes} bytes of {header.dtype.name}"
         )
-    if verify or header.packed:
+    if verify:
         values = Tensor(np.empty(memory.size, np.uint8), dtype)
         cpu.decode(cast(Bytes, cupy.asnumpy(source)), values, verify=verify)
         memory[:] = cupy.asarray(values.memory)

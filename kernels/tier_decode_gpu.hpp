@@ -375,9 +375,9 @@ class SymbolDecoder {
       first_[half] = Digits<kFirst>::load(plane, 32 * half + lane_);
   }
 
-  // Finds the planes of all levels in the tail, bytes `begin` .. `end` of the room. False: it is
-  // malformed.
-  UZIP_DEVICE bool measure(int begin, int end) {
+  // Finds the planes of all levels in the tail, bytes `begin` .. `end` of the room, of which up to
+  // `padding` may be unused. False: it is malformed.
+  UZIP_DEVICE bool measure(int begin, int end, int padding) {
     starts_ = Places::of(first_[0].escapes() | first_[1].escapes() << 1, lane_);
     int n = starts_.n;
     int place = begin;
@@ -390,7 +390,8 @@ class SymbolDecoder {
                         room_.starts[level - 1], lane_);
     }
     raw_ = {place, n};
-    return place + n * kFormat.symbol_bytes() == end;
+    const int unused = end - (place + n * kFormat.symbol_bytes());
+    return unused >= 0 && unused <= padding;
   }
 
   // Bytes of the tile's raw symbols, where they are two bytes each and there are any.
@@ -470,8 +471,8 @@ class SymbolDecoder {
 template <DType kDType, int kMenu, int kFirst, typename Sink>
 UZIP_DEVICE bool decode_dense_tile_from(const TileCode& code, const DecodeTables& tables,
                                         const RankSymbols<kDType>& symbols, const uint8_t* head,
-                                        TailRoom<kDType>& room, int begin, int end, Sink& sink,
-                                        int lane) {
+                                        TailRoom<kDType>& room, int begin, int end, int padding,
+                                        Sink& sink, int lane) {
   // Few enough to be held while the digits are decoded.
   constexpr bool kEarly = float_format(kDType).byte_planes <= 1;
   HalfPlanes<kDType> planes[2];
@@ -482,7 +483,7 @@ UZIP_DEVICE bool decode_dense_tile_from(const TileCode& code, const DecodeTables
   SymbolDecoder<kDType, kMenu, kFirst> decoder(fixed_menu<kMenu>(code.menu), tables, symbols, room,
                                                lane);
   decoder.load(head + code.digits);
-  if (!decoder.measure(begin, end)) return false;
+  if (!decoder.measure(begin, end, padding)) return false;
   uint32_t quads[kQuads];
   decoder.expand(quads);
   const uint8_t* raw = decoder.wide_raw();
@@ -497,30 +498,30 @@ UZIP_DEVICE bool decode_dense_tile_from(const TileCode& code, const DecodeTables
   return true;
 }
 
-// Decodes a coded tile of the dense layout, whose tail is bytes `begin` .. `end` of the room, to a
-// sink. False: malformed, and nothing went there.
+// Decodes a coded tile, whose tail is bytes `begin` .. `end` of the room, up to `padding` of them
+// unused, to a sink. False: malformed, and nothing went there.
 template <DType kDType, int kMenu, typename Sink>
 UZIP_DEVICE bool decode_dense_tile(const TileCode& code, const DecodeTables& tables,
                                    const RankSymbols<kDType>& symbols, const uint8_t* head,
-                                   TailRoom<kDType>& room, int begin, int end, Sink& sink,
-                                   int lane) {
+                                   TailRoom<kDType>& room, int begin, int end, int padding,
+                                   Sink& sink, int lane) {
   if constexpr (kMenu != kAnyMenu) {
-    return decode_dense_tile_from<kDType, kMenu, kWidths<kMenu> & 15>(code, tables, symbols, head,
-                                                                      room, begin, end, sink, lane);
+    return decode_dense_tile_from<kDType, kMenu, kWidths<kMenu> & 15>(
+        code, tables, symbols, head, room, begin, end, padding, sink, lane);
   } else {
     switch (code.menu.width(0)) {
       case 1:
         return decode_dense_tile_from<kDType, kMenu, 1>(code, tables, symbols, head, room, begin,
-                                                        end, sink, lane);
+                                                        end, padding, sink, lane);
       case 2:
         return decode_dense_tile_from<kDType, kMenu, 2>(code, tables, symbols, head, room, begin,
-                                                        end, sink, lane);
+                                                        end, padding, sink, lane);
       case 3:
         return decode_dense_tile_from<kDType, kMenu, 3>(code, tables, symbols, head, room, begin,
-                                                        end, sink, lane);
+                                                        end, padding, sink, lane);
       default:
         return decode_dense_tile_from<kDType, kMenu, 4>(code, tables, symbols, head, room, begin,
-                                                        end, sink, lane);
+                                                        end, padding, sink, lane);
     }
   }
 }

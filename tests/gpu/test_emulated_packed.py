@@ -1,0 +1,67 @@
+"""The packed layout of codec ``tier``: the GPU's code against the CPU's, on an emulated GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emulator import Emulator
+from samples import FLOATS, TILE, mixed
+
+from uzipmpi.kernels import codec
+from uzipmpi.typing import Bytes, DType, Tensor
+
+HEADER = 64
+PACKED_OFTEN = ("zeros", "constant", "zero_heavy")
+
+
+def cpu_frame(tensor: Tensor) -> Bytes:
+    """Return the CPU's ``tier`` frame."""
+    out = np.empty(codec.bound(tensor.count, tensor.dtype), np.uint8)
+    return out[: codec.encode(tensor, out, codec="tier")]
+
+
+def decoded_by_cpu(frame: Bytes, like: Tensor) -> Bytes | None:
+    """Return the values of a frame as the CPU reads them; None if it is malformed."""
+    out = Tensor(np.empty_like(like.memory), like.dtype)
+    try:
+        codec.decode(frame, out)
+    except ValueError:
+        return None
+    return out.memory
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("other", ["normal", "outliers", "random_bits", "wrapped"])
+def test_the_gpu_reads_frames_of_the_cpu(emulator: Emulator, dtype: DType, other: str) -> None:
+    """Tiles of all four kinds, and masks of few and of many zeros."""
+    packed = 0
+    for seed, zeros in enumerate(PACKED_OFTEN):
+        count = 10 * TILE + 7 * seed
+        tensor = mixed([zeros, "zero_heavy", other, "zeros"], dtype, count, seed)
+        frame = cpu_frame(tensor)
+        packed += codec.info(frame).packed
+        status, values = emulator.decode(frame, dtype, count, offset=8 * (seed % 2))
+        assert status == 0
+        assert (values == tensor.memory).all()
+    assert packed >= 2
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+def test_damage_is_seen_as_the_cpu_sees_it(emulator: Emulator, dtype: DType) -> None:
+    tensor = mixed(["zero_heavy", "constant", "outliers", "zeros"], dtype, 9 * TILE + 5, 3)
+    frame = cpu_frame(tensor)
+    assert codec.info(frame).packed
+    generator = np.random.default_rng(4)
+    tails = frame.size - codec.info(frame).tail_bytes
+    ranges = ((0, HEADER), (tails - 32, tails), (tails, frame.size), (tails, tails + 200))
+    reported = 0
+    for round_number in range(60):
+        damaged = frame.copy()
+        damaged[generator.integers(*ranges[round_number % 4])] ^= 1 << generator.integers(8)
+        status, values = emulator.decode(damaged, dtype, tensor.count)
+        reported += status != 0
+        theirs = decoded_by_cpu(damaged, tensor)
+        assert (theirs is not None) == (status == 0)
+        if theirs is not None:
+            assert (values == theirs).all()
+    assert reported >= 15
