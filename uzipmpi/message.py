@@ -71,7 +71,8 @@ class Message(MPI.Message, metaclass=StandIn, stands_for=MPI.Message):
         return super().__eq__(other) and bool(self) == bool(other) == super().__bool__()
 
     def __ne__(self, other: object) -> bool:
-        return not self == other
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
 
     def Recv(self, buf: Any, status: MPI.Status | None = None) -> None:
         """Receive the message; see :meth:`mpi4py.MPI.Message.Recv`."""

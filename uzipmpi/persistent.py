@@ -68,7 +68,8 @@ class Prequest(Completions, MPI.Prequest, metaclass=StandIn, stands_for=MPI.Preq
         return super().__eq__(other)
 
     def __ne__(self, other: object) -> bool:
-        return not self == other
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
 
     @property
     def round(self) -> MPI.Request | None:

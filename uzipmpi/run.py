@@ -44,11 +44,19 @@ def run_program(arguments: Sequence[str]) -> None:
 
 
 def wrap(mpi: ModuleType) -> None:
-    """Put wrappers in the place of ``COMM_WORLD`` and ``COMM_SELF``; collective, as MPI's start is.
+    """Put what is ours in the place of mpi4py's; collective, as MPI's start is.
 
-    If MPI has not been initialised, they are wrappers already, and can be used once it is.
+    ``COMM_WORLD`` and ``COMM_SELF`` become wrappers, even if MPI has not been initialised: they can
+    be used once it is. ``Request``, ``Prequest`` and ``Message`` become classes whose class methods
+    serve compressed operations too.
     """
-    from uzipmpi.comm import Comm  # not above: that imports mpi4py.MPI
+    from uzipmpi.comm import Comm  # not above: these import mpi4py.MPI
+    from uzipmpi.message import Message
+    from uzipmpi.persistent import Prequest
+    from uzipmpi.progress import Request
+
+    for kind in (Message, Prequest, Request):
+        setattr(mpi, kind.__name__, kind)
 
     # Null, and then given their handles: mpi4py's constructor asks MPI, which may not run yet.
     wrappers = {name: Comm.__new__(Comm) for name in ("COMM_WORLD", "COMM_SELF")}

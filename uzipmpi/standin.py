@@ -5,6 +5,8 @@ Then ``isinstance`` has to hold for mpi4py's own objects too: most requests and 
 
 from __future__ import annotations
 
+import functools
+from types import FunctionType
 from typing import Any
 
 __all__ = ["StandIn"]
@@ -47,3 +49,17 @@ class StandIn(type):
         if cls._stands_for is not None and issubclass(subclass, cls._stands_for):
             return True
         return super().__subclasscheck__(subclass)
+
+    def __getattribute__(cls, name: str) -> Any:
+        """Return an attribute; a method also serves objects of the class that this stands for."""
+        own = super().__getattribute__(name)
+        if name.startswith("_") or not isinstance(own, FunctionType) or not cls._stands_for:
+            return own
+        theirs = getattr(cls._stands_for, name)
+
+        @functools.wraps(own)
+        def method(self: object, *args: Any, **kwargs: Any) -> Any:
+            ours = type.__instancecheck__(cls, self)
+            return own(self, *args, **kwargs) if ours else theirs(self, *args, **kwargs)
+
+        return method

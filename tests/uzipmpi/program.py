@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 import time
+from typing import Any
 
 import mpi4py
 import numpy as np
@@ -27,12 +28,47 @@ def communicate() -> None:
     for copied in (comm, MPI.Intracomm(comm)):
         assert pickle.loads(pickle.dumps(copied)) == comm
     assert pickle.loads(pickle.dumps(comm)) is comm
+    complete(comm)
     comm.free()
     MPI.COMM_SELF.free()
     assert comm.allreduce(1) == comm.size
     if comm.rank == 0:
         kinds = f"{type(comm).__module__} {type(MPI.COMM_SELF).__name__}"
         print(f"{kinds} {' '.join(sys.argv[1:])} {__name__}")
+
+
+def complete(comm: Any) -> None:
+    """Use mpi4py's classes of requests and messages by their names."""
+    from mpi4py import MPI
+
+    peer = (comm.rank + 1) % comm.size
+    values, received = np.ones(5000), np.zeros(5000)
+    sending = comm.Send_init(values, peer)
+    receiving = comm.Recv_init(received)
+    for request in (sending, receiving, comm.Barrier_init()):
+        assert isinstance(request, MPI.Prequest)
+        assert isinstance(request, MPI.Request)
+        request.Free()
+    requests = [comm.Send_init(values, peer), comm.Recv_init(received)]
+    MPI.Prequest.Startall(requests)
+    MPI.Request.Waitall([*requests, MPI.REQUEST_NULL])
+    assert received.all()
+    for request in requests:
+        request.Free()
+    request = comm.Isend(values, peer)
+    assert isinstance(request, MPI.Request)
+    message = MPI.Message.Probe(comm)
+    assert isinstance(message, MPI.Message)
+    assert isinstance(MPI.MESSAGE_NULL, MPI.Message)
+    received[:] = 0
+    MPI.Message.Recv(message, received)
+    request.wait()
+    assert received.all()
+    plain = MPI.Intracomm(comm).Dup()
+    request = plain.Isend(values, peer)
+    MPI.Message.Recv(plain.Mprobe(), received)
+    MPI.Request.Wait(request)
+    plain.Free()
 
 
 def initialise() -> None:
