@@ -69,7 +69,10 @@ def exchange_in_place(
     end: Endpoint, sending: Direction, receiving: Direction, status: MPI.Status | None
 ) -> None:
     """Exchange the content of one buffer, of which the outgoing values are copied first."""
-    exchange(end, copied(sending), receiving, status)
+    if end.handle.framed:
+        exchange(end, copied(sending), receiving, status)
+    else:
+        end.mpi.Sendrecv_replace(buffers.message(sending.buf), *sending[1:], *receiving[1:], status)
 
 
 def iexchange(end: Endpoint, sending: Direction, receiving: Direction) -> MPI.Request:

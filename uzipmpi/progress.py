@@ -218,6 +218,7 @@ class Outcome(Arrival):
 
     def __init__(self, request: MPI.Request) -> None:
         super().__init__(request)
+        self._request = request  # whose buffers mpi4py keeps with it
         self._operation: Operation | None = getattr(request, "operation", None)
 
     def poll(self) -> bool:

@@ -1,7 +1,11 @@
-"""Every way to send meets every way to receive, whatever is in the message."""
+"""Every way to send meets every way to receive, whatever is in the message.
+
+The argument is the option ``compress``: ``always``, or ``never`` for a wire that is plain MPI's.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +20,7 @@ from uzipmpi.typing import DType
 
 Array = npt.NDArray[Any]
 
-comm = uzipmpi.Comm(MPI.COMM_WORLD, compress="always", min_bytes=128, chunk_bytes=32768)
+comm = uzipmpi.Comm(MPI.COMM_WORLD, compress=sys.argv[1], min_bytes=128, chunk_bytes=32768)
 rank, size = comm.rank, comm.size
 peer = 1 - rank if size > 1 else rank
 plain = MPI.Intracomm(MPI.COMM_WORLD).Dup()  # to say that a receive is posted
@@ -245,7 +249,8 @@ def test_exchanges() -> None:
         status = MPI.Status()
         comm.Isendrecv(mine, peer, 1, received, peer, 1).Wait(status)
         assert (received == theirs).all()
-        assert (status.source, status.tag, status.Get_count(MPI.FLOAT)) == (peer, 1, count)
+        if sys.argv[1] == "always":  # MPICH's own has an empty status
+            assert (status.source, status.tag, status.Get_count(MPI.FLOAT)) == (peer, 1, count)
         request = comm.Isendrecv_replace(received, peer, 1, peer, 1)
         MPI.Request.Waitall([request])
         assert (received == mine).all()

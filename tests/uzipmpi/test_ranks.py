@@ -13,9 +13,10 @@ def test_wire(mpirun: Callable[..., str], algorithm: str) -> None:
     mpirun(2, "ranks_wire.py", timeout=120, env={"UZIPMPI_P2P": algorithm})
 
 
+@pytest.mark.parametrize("compress", ["always", "never"])
 @pytest.mark.parametrize("n", [1, 2])
-def test_flavours(mpirun: Callable[..., str], n: int) -> None:
-    mpirun(n, "ranks_flavours.py", timeout=120)
+def test_flavours(mpirun: Callable[..., str], n: int, compress: str) -> None:
+    mpirun(n, "ranks_flavours.py", compress, timeout=120)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
