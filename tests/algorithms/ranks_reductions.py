@@ -53,11 +53,11 @@ def allreduce(
 
 def reduce(calls: Calls, inputs: list[Array], chunk_bytes: int, codec: str, op: Operator) -> None:
     mine = inputs[calls.rank]
-    for root in {0, calls.size - 1}:
+    for name, root in itertools.product(registry.names("reduce"), {0, calls.size - 1}):
         recv = empty(mine.size, DType.of(mine.dtype)) if calls.rank == root else None
         destination = None if recv is None else Tensor.of(recv)
         context = calls.context(chunk_bytes, codec)
-        run("reduce", "two_shot", context, Tensor.of(mine), destination, op, root)
+        run("reduce", name, context, Tensor.of(mine), destination, op, root)
         assert recv is None or same(recv, in_rank_order(op, inputs))
 
 
@@ -81,6 +81,20 @@ def reduce_scatter(
         assert same(recv, whole[start : start + recv.size]), (name, counts, mine.dtype)
 
 
+def scan(calls: Calls, inputs: list[Array], chunk_bytes: int, codec: str, op: Operator) -> None:
+    mine, rank = inputs[calls.rank], calls.rank
+    untouched = empty(mine.size, DType.of(mine.dtype))
+    for name, before in (("scan", inputs[: rank + 1]), ("exscan", inputs[:rank])):
+        recv = untouched.copy()
+        context = calls.context(chunk_bytes, codec)
+        run(name, "direct", context, Tensor.of(mine), Tensor.of(recv), op)
+        assert same(recv, in_rank_order(op, before) if before else untouched), (name, codec)
+        in_place = mine.copy()
+        context = calls.context(chunk_bytes, codec)
+        run(name, "direct", context, Tensor.of(in_place), Tensor.of(in_place), op)
+        assert same(in_place, recv if before else mine), (name, codec, "in place")
+
+
 def main() -> None:
     calls = Calls()
     # All codecs are held to the same bits; rotating, each meets every data type.
@@ -88,7 +102,7 @@ def main() -> None:
     for dtype, (count, chunk_bytes) in itertools.product(FLOATS, CUTS):
         inputs = [normal(rank, count, dtype) for rank in range(calls.size)]
         op, codec = next(rotation)
-        for operation in (allreduce, reduce, reduce_scatter):
+        for operation in (allreduce, reduce, reduce_scatter, scan):
             operation(calls, inputs, chunk_bytes, codec, op)
     assert np.all(inputs[calls.rank] == normal(calls.rank, count, dtype)), "an input changed"
 
