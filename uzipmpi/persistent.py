@@ -43,16 +43,24 @@ class Prequest(Completions, MPI.Prequest, metaclass=StandIn, stands_for=MPI.Preq
 
     _start: Start | None = None
     _round: MPI.Request | None = None
+    _wrapped: MPI.Request | None = None
 
     def __new__(cls, start: Start | MPI.Request | None = None) -> Prequest:
         return super().__new__(cls, start if isinstance(start, BASE) else None)
 
     def __init__(self, start: Start | MPI.Request | None = None) -> None:
         if isinstance(start, BASE):
+            self._wrapped = start
             self._start = getattr(start, "_start", None)
             self._round = getattr(start, "_round", None)
         else:
             self._start = start
+
+    def __del__(self) -> None:
+        # A plain round loses its buffers with the request; an operation of ours has its own.
+        under_way = None if self._wrapped is not None else self.round
+        if under_way is not None and self.operation is None and not MPI.Is_finalized():
+            progress.release(under_way)
 
     def __bool__(self) -> bool:
         return self._start is not None or super().__bool__()

@@ -100,19 +100,26 @@ def test_errors() -> None:
         assert request.Wait()
 
 
+def incompressible(count: int, seed: int) -> Array:
+    return np.random.default_rng(seed).integers(0, 1 << 31, count).astype(np.uint32)
+
+
 def test_freed_or_dropped_while_active() -> None:
-    for count, drop in ((10, False), (20_000, False), (20_000, True)):
-        sent = tensor(count, 10 * rank + count)
-        request = uzipmpi.Prequest(lambda sent=sent: comm.Isend(sent, right, 4))  # type: ignore[misc]
-        request.Start()
-        if not drop:
-            request.Free()
-            assert request == MPI.REQUEST_NULL
-        del request, sent
-        gc.collect()
-        received = np.zeros(count, np.float32)
-        comm.Recv(received, left, 4)
-        assert same(received, tensor(count, 10 * left + count))
+    for make, count in ((tensor, 10), (tensor, 20_000), (incompressible, 500_000)):
+        for drop in (False, True):
+            sent = make(count, 10 * rank)
+            request = uzipmpi.Prequest(lambda sent=sent: comm.Isend(sent, right, 4))  # type: ignore[misc]
+            request.Start()
+            if not drop:
+                request.Free()
+                assert request == MPI.REQUEST_NULL
+            del request, sent
+            gc.collect()
+            noise = [np.full(count, 7, np.uint32) for _ in range(4)]  # where the values were
+            received = make(count, 1000)
+            comm.Recv(received, left, 4)
+            assert same(received, make(count, 10 * left))
+            del noise
 
 
 for name, test in list(globals().items()):
