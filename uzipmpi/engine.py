@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 from collections import deque
@@ -122,8 +123,13 @@ class Engine:
         if self._keyval is None:
             # MPI frees COMM_SELF first when it is finalised; the interpreter may end before that.
             atexit.register(self.close)
+            os.register_at_fork(after_in_child=self._forget)
             self._keyval = MPI.Comm.Create_keyval(delete_fn=_close)
             MPI.COMM_SELF.Set_attr(self._keyval, self)
+
+    def _forget(self) -> None:
+        """Begin afresh in a forked child: what is under way is its parent's."""
+        Engine.__init__(self)
 
     def _run(self) -> None:
         pause = SHORTEST_PAUSE

@@ -67,8 +67,3 @@ def available_memory() -> int:
     """Return the bytes of memory that Linux says a new program may use."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
-
-
-@pytest.mark.parametrize("ending", ["return", "finalize", "raise"])
-def test_the_end(mpirun: Callable[..., str], ending: str) -> None:
-    mpirun(2, "ranks_end.py", ending, timeout=60)
