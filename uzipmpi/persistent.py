@@ -105,6 +105,7 @@ class Prequest(Completions, MPI.Prequest, metaclass=StandIn, stands_for=MPI.Preq
         if self.round is not None:
             raise MPI.Exception(MPI.ERR_REQUEST)
         self._round = self._start()
+        progress.share(self._round)
         self._follow(self._round)
 
     @classmethod

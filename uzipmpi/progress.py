@@ -19,7 +19,7 @@ from uzipmpi.requests import Completions
 from uzipmpi.standin import StandIn
 from uzipmpi.transports.transfer import Arrival, Transfer
 
-__all__ = ["Operation", "Outcome", "Request", "Stages", "both", "in_background", "release"]
+__all__ = ["Kept", "Operation", "Outcome", "Request", "Stages", "both", "in_background", "release"]
 
 
 # Yields what it waits for; whatever went wrong there is raised at the yield.
@@ -168,6 +168,7 @@ class Request(Completions, MPI.Request, metaclass=StandIn, stands_for=MPI.Reques
         self, request: MPI.Request | None = None, operation: Operation | None = None
     ) -> None:
         self._operation = operation or getattr(request, "operation", None)
+        share(request)
 
     @property
     def operation(self) -> Operation | None:
@@ -213,12 +214,28 @@ class Request(Completions, MPI.Request, metaclass=StandIn, stands_for=MPI.Reques
         return self.Test(status), None
 
 
+class Kept(Request):
+    """A request of MPI's whose buffers live as long as they have to, should nobody wait for it.
+
+    Attributes
+    ----------
+    sole
+        No other object stands for the request; one that does sees to the buffers.
+    """
+
+    sole = True
+
+    def __del__(self) -> None:
+        if self.sole and self and not MPI.Is_finalized():
+            release(self)
+
+
 class Outcome(Arrival):
     """A request, ours or another, that an operation waits for."""
 
     def __init__(self, request: MPI.Request) -> None:
         super().__init__(request)
-        self._request = request  # whose buffers mpi4py keeps with it
+        share(request)
         self._operation: Operation | None = getattr(request, "operation", None)
 
     def poll(self) -> bool:
@@ -252,6 +269,12 @@ def both(receiving: MPI.Request, sending: MPI.Request) -> Request:
         operation.nbytes = status.Get_elements(MPI.BYTE)
 
     return operation.begin(stages())
+
+
+def share(request: MPI.Request | None) -> None:
+    """Note that another object, which got the buffers with the handle, stands for a request."""
+    if type(request) is Kept:
+        request.sole = False
 
 
 def release(request: MPI.Request) -> None:

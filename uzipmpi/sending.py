@@ -20,7 +20,7 @@ from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.handle import Endpoint
 from uzipmpi.head import HEAD_BYTES, Head, starts_like_a_head
-from uzipmpi.progress import Operation, Stages
+from uzipmpi.progress import Kept, Operation, Stages
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import Bytes, Tensor
 
@@ -82,7 +82,7 @@ def isend(end: Endpoint, buf: Any, dest: int, tag: int, mode: str = "Isend") -> 
     if isinstance(sending, str):
         request = getattr(end.mpi, mode)(buffers.plain_tensor(tensor), dest, tag)
         count_plain(end, mode, tensor.nbytes, started, sending)
-        return request
+        return Kept(request) if end.handle.framed else request
     head = Transfer(end.mpi.Isend([sending.head, MPI.BYTE], dest, tag), sending.head)
     operation = Operation(end.handle.rank, tag, sending.nbytes)
 

@@ -102,6 +102,13 @@ def test_dropped_requests() -> None:
         received = np.zeros(50_000, np.float32)
         comm.Recv(received, left, seed)
         assert same(received, tensor(50_000, 100 * left + seed))
+    comm.Isend(np.arange(500_000) + rank, right)  # goes as it is
+    gc.collect()
+    noise = [np.full(500_000, 7) for _ in range(4)]  # where the values were
+    received = np.zeros(500_000, np.int64)
+    comm.Recv(received, left)
+    assert same(received, np.arange(500_000) + left)
+    del noise
 
 
 def test_progress_while_the_program_computes() -> None:
