@@ -180,7 +180,7 @@ $(VENV)/bench $(VENV)/lint: $(VENV)/installed
 	$(VENV)/bin/pip install -q "uzipmpi[$(@F)]"
 	@touch $@
 
-$(VENV)/conformance/test: $(VENV)/built
+$(VENV)/conformance/test: | $(VENV)/built
 	rm -rf $(@D)
 	$(VENV)/bin/pip download -q --no-deps --no-binary :all: --no-build-isolation -d $(@D) \
 	    "mpi4py==$$($(VENV)/bin/python -c 'import mpi4py; print(mpi4py.__version__)')"
