@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from uzipmpi import buffers, derived
+from uzipmpi.algorithms.stream import drive
 from uzipmpi.handle import Endpoint
-from uzipmpi.landing import land
+from uzipmpi.landing import Landing, land
 from uzipmpi.progress import both
-from uzipmpi.receiving import arrive, finish, irecv
+from uzipmpi.receiving import arrive, finish, irecv, known_to_mpi
 from uzipmpi.sending import Sending, count, count_plain, isend, outgoing_values, prepare
 from uzipmpi.typing import Tensor
 
@@ -48,21 +49,39 @@ def exchange(
         message: Any = [outgoing.head, MPI.BYTE]
     else:
         message = buffers.plain(sending.buf) if tensor is None else buffers.plain_tensor(tensor)
-    if end.handle.matching.active:
-        request = end.mpi.Isend(message, *sending[1:])
-        try:
-            landing = arrive(end, landing, *receiving, status)
-        finally:
-            request.Wait()
-    else:
-        place = buffers.message(receiving.buf) if landing is None else landing.spec
-        end.mpi.Sendrecv(message, *sending[1:], place, *receiving[1:], status)
     streams = [outgoing.stream] if isinstance(outgoing, Sending) else []
+    try:
+        landing = swap(end, sending._replace(buf=message), landing, receiving, status)
+    except MPI.Exception as error:
+        if error.Get_error_class() == MPI.ERR_TRUNCATE:
+            drive(streams)  # the head has left, so the peer waits for the parts
+        raise
     finish(end, landing, status, "Sendrecv", started, streams)
     if isinstance(outgoing, Sending):
         count(end, "Sendrecv", outgoing, started)
     elif tensor is not None:
         count_plain(end, "Sendrecv", tensor.nbytes, started, outgoing)
+
+
+def swap(
+    end: Endpoint,
+    sending: Direction,
+    landing: Landing | None,
+    receiving: Direction,
+    status: MPI.Status,
+) -> Landing | None:
+    """Exchange messages of either kind; return where the one that came has landed."""
+    if not end.handle.matching.active:
+        place = buffers.message(receiving.buf) if landing is None else landing.spec
+        end.mpi.Sendrecv(*sending, place, *receiving[1:], status)
+        return landing
+    if landing is None:
+        known_to_mpi(end, receiving.buf, receiving.peer)
+    request = end.mpi.Isend(*sending)
+    try:
+        return arrive(end, landing, *receiving, status)
+    finally:
+        request.Wait()
 
 
 def exchange_in_place(

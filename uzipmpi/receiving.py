@@ -15,6 +15,7 @@ from mpi4py import MPI
 
 from uzipmpi import buffers, derived
 from uzipmpi.algorithms.stream import Stream, drive
+from uzipmpi.errors import FormatError
 from uzipmpi.handle import Endpoint
 from uzipmpi.head import HEAD_BYTES
 from uzipmpi.landing import Landing, land, land_held
@@ -30,6 +31,7 @@ __all__ = [
     "irecv",
     "irecv_held",
     "irecv_object",
+    "known_to_mpi",
     "recv",
     "recv_held",
     "recv_short",
@@ -194,7 +196,11 @@ def finish(
     outgoing: Sequence[Stream] = (),
 ) -> None:
     """Bring in the parts of what has arrived, beside what goes out."""
-    parts = None if landing is None else landing.parts(status)
+    try:
+        parts = None if landing is None else landing.parts(status)
+    except FormatError:
+        drive(outgoing)  # a peer waits for it
+        raise
     if outgoing or parts is not None:
         drive([*outgoing, *([] if parts is None else [parts])])
     if landing is not None:

@@ -470,6 +470,29 @@ def test_damage() -> None:
             sending.Wait()
 
 
+def test_exchange_that_fails_on_one_side() -> None:
+    """The other side gets what was sent to it."""
+    plain = MPI.Intracomm(MPI.COMM_WORLD)
+    mine, theirs = tensor(40_000, rank), tensor(40_000, left)
+    head = Head(DType.FLOAT32, 1 << 20, 3, Parts("whole", 1 << 20)).pack().copy()
+    head[50] ^= 1
+    for probing in (False, True):
+        for wrong in (np.arange(600), tensor(20_000, rank), head):
+            sending = (plain if wrong is head else comm).Isend(wrong, right, 1)
+            received = np.zeros_like(theirs)
+            receiving = comm.Irecv(received, left, 2)
+            if probing:  # the message is held then
+                comm.Probe(left, 1)
+            room = np.zeros(
+                20_000, np.float32
+            )  # Open MPI writes all of a plain message that is too large
+            with pytest.raises((MPI.Exception, uzipmpi.FormatError)):
+                comm.Sendrecv(mine, right, 2, room[:100], left, 1)
+            receiving.Wait()
+            assert same(received, theirs)
+            sending.Wait()
+
+
 def damaging(isend: Callable[..., Transfer]) -> Callable[..., Transfer]:
     def damaged(self: MpiHost, memory: npt.NDArray[np.uint8], dest: int, tag: int) -> Transfer:
         if memory.size > 100:
