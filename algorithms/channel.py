@@ -60,7 +60,12 @@ class Inbox:
     def take(self) -> Generator[Transfer | None, None, Frame]:
         """Wait for the next frame and hand it over."""
         buffer, transfer = self._posted[0]
-        yield transfer
+        try:
+            yield transfer
+        except MPI.Exception:  # larger than any frame; its end is lost
+            self._posted.popleft()
+            self._left -= 1
+            raise
         self._posted.popleft()
         nbytes = self._arrived(buffer, transfer.nbytes)
         self._post()
@@ -87,7 +92,7 @@ class Inbox:
             try:
                 yield transfer
             except MPI.Exception:
-                self._left -= 1  # larger than any frame; its end is lost
+                self._left -= 1
             else:
                 with suppress(FormatError, MismatchError):
                     self._arrived(buffer, transfer.nbytes)

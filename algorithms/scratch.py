@@ -18,7 +18,9 @@ KEPT_BYTES = 128 << 20
 class Pool(threading.local):
     """Free buffers of the running thread, by size.
 
-    At most ``KEPT_BYTES`` are kept; what is given back beyond that is left to be freed.
+    Sizes are rounded up, to four for each power of two, so that messages of all sizes share a few
+    dozen buffers and none is kept for a size that never comes again. At most ``KEPT_BYTES`` are
+    kept; what is given back beyond that is left to be freed.
     """
 
     def __init__(self) -> None:
@@ -27,18 +29,30 @@ class Pool(threading.local):
 
     def take(self, nbytes: int) -> Bytes:
         """Return a buffer of ``nbytes`` with arbitrary content, aligned to a cache line."""
-        if free := self._free.get(nbytes):
-            self._kept_bytes -= nbytes
-            return free.pop()
-        memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+        room = rounded_up(nbytes)
+        if free := self._free.get(room):
+            self._kept_bytes -= room
+            buffer = free.pop()
+            if buffer.size == nbytes:
+                return buffer
+            memory: Bytes = buffer.base
+        else:
+            memory = np.empty(room + ALIGNMENT, np.uint8)
         start = -memory.ctypes.data % ALIGNMENT
         return memory[start : start + nbytes]
 
     def give(self, buffer: Bytes) -> None:
         """Give back a buffer from :meth:`take` that no transfer uses any more."""
-        if self._kept_bytes + buffer.size <= KEPT_BYTES:
-            self._kept_bytes += buffer.size
-            self._free[buffer.size].append(buffer)
+        room = rounded_up(buffer.size)
+        if self._kept_bytes + room <= KEPT_BYTES:
+            self._kept_bytes += room
+            self._free[room].append(buffer)
+
+
+def rounded_up(nbytes: int) -> int:
+    """Return the size of the buffer that is taken for ``nbytes``."""
+    step = max(1 << max(nbytes - 1, 0).bit_length() >> 3, ALIGNMENT)
+    return max(-(-nbytes // step), 1) * step
 
 
 scratch = Pool()

@@ -18,7 +18,7 @@ from uzipmpi.algorithms.channel import NOTHING, Waits
 from uzipmpi.algorithms.context import CODEC_AT, RAW, Context
 from uzipmpi.algorithms.scratch import scratch
 from uzipmpi.algorithms.stream import Stream
-from uzipmpi.errors import FormatError
+from uzipmpi.errors import FormatError, MismatchError
 from uzipmpi.kernels import codec
 from uzipmpi.kernels.codec import HEADER_BYTES
 from uzipmpi.transports.transfer import Transfer
@@ -154,7 +154,12 @@ class SplitInbox:
         yield rest
         self._posted.clear()
         self._context.record.received_bytes += rest.nbytes
-        self._context.decode(self._frame[: start + rest.nbytes], tensor)
+        try:
+            self._context.decode(self._frame[: start + rest.nbytes], tensor)
+        except (FormatError, MismatchError) as error:
+            raise type(error)(
+                f"rank {self._context.rank}: frame from rank {self._source}: {error}"
+            ) from error
         scratch.give(self._frame)
 
     def drain(self) -> Waits:

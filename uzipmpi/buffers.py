@@ -165,7 +165,7 @@ def plain_w(spec: Any) -> Any:
     if _kind(items[0]) in EXTRA and isinstance(items[0], np.ndarray):
         view = _flat(items[0])
         items[0] = items[0] if view is None else view
-    if not isinstance(items[-1], MPI.Datatype):
+    if isinstance(items[-1], (list, tuple)):
         items[-1] = [_plain_type(kind) for kind in items[-1]]
     return items
 

@@ -7,6 +7,7 @@ done at once, begun or made persistent is its caller's affair.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from uzipmpi import buffers, selection
 from uzipmpi.algorithms import operators
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.call import Call, Work
+from uzipmpi.errors import MismatchError
 from uzipmpi.handle import Endpoint
 from uzipmpi.operands import each, whole
 from uzipmpi.refusal import Arguments
@@ -251,15 +253,15 @@ def _reduce(end: Endpoint, given: Arguments) -> Work | None:
 
 
 def _reduce_scatter(end: Endpoint, given: Arguments) -> Work | None:
-    recv = buffers.block(given.recvbuf, writable=True)
     in_place = buffers.is_in_place(given.sendbuf)
+    counts = given.counts
+    if counts is None and not in_place:
+        counts = _gathered_counts(end, given.recvbuf)
+    recv = buffers.block(given.recvbuf, writable=True)
     send = recv if in_place else buffers.block(given.sendbuf)
-    if send is None or recv is None or (in_place and given.counts is None):
+    if send is None or recv is None or counts is None:
         return None
-    if given.counts is None:
-        counts = end.handle.private.allgather(recv.count)
-    else:
-        counts = [int(count) for count in given.counts]
+    counts = [int(count) for count in counts]
     if len(counts) != end.handle.size:
         return None
     own = _shard(recv, counts, end.handle.rank, in_place=in_place)
@@ -295,6 +297,27 @@ def _scattered(
         lambda: (send, apart, counts, operator),
         lambda: np.copyto(own.memory, apart.memory),
     )
+
+
+def _gathered_counts(end: Endpoint, recvbuf: Any) -> Sequence[int] | None:
+    """Return what all ranks receive; collective. None if this rank's buffer is wrong, or strange.
+
+    Raises
+    ------
+    MismatchError
+        If only other ranks' buffers are: they raise what is wrong with them.
+    """
+    mine = None
+    with suppress(Exception):  # the other ranks wait for this one here
+        recv = buffers.block(recvbuf, writable=True)
+        mine = None if recv is None else recv.count
+    counts = end.handle.private.allgather(mine)
+    if mine is not None and None in counts:
+        raise MismatchError(
+            f"rank {end.handle.rank}: expected receive buffers on all ranks, "
+            f"found none that can be used on rank {counts.index(None)}"
+        )
+    return None if mine is None else counts
 
 
 def _shard(recv: Tensor, counts: Sequence[int], rank: int, *, in_place: bool) -> Tensor:

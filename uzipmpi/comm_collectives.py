@@ -324,7 +324,10 @@ class Collectives(CommBase):
 
 
 # At run time mpi4py's class comes with the communicator that this is mixed into.
-Topology = MPI.Topocomm if TYPE_CHECKING else object
+if TYPE_CHECKING:
+    Topology = MPI.Topocomm
+else:
+    Topology = object
 
 
 class NeighborCollectives(Topology):

@@ -153,6 +153,9 @@ def test_wrong_arguments_of_one_rank() -> None:
     short = values(25_200 * size - 1) if odd else values(25_200 * size)
     trial(lambda: call("Allgather", values(), short), "that rank failed", who="others")
     trial(lambda: call("Alltoall", whole, short), "that rank failed", who="others")
+    share = values(25_200 // size)
+    share.flags.writeable = not odd
+    trial(lambda: call("Reduce_scatter", values(), share), "rank 0", who="others")
     strided = values(50_400)[::2] if odd else values()
     trial(lambda: call("Reduce", values() if not odd else strided, values(), MPI.SUM, 0), "")
     shares = values(25_200 * size) if rank else [values(25_200 * size), 25_201, MPI.FLOAT]
