@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,8 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 RANK_COUNTS = (1, 2, 3, 4, 5, 8)
+# Marks every process of a job with the job's own value.
+JOB_VARIABLE = "UZIPMPI_TEST_JOB"
 # Ranks that mpirun has told to end do so within this many seconds.
 PATIENCE_AFTER_END = 5.0
 MPIRUN = Path(sys.executable).with_name("mpirun")
@@ -134,17 +137,15 @@ def end_of_ranks(
     cwd: Path,
     env: Mapping[str, str] | None = None,
 ) -> Ended:
-    """Run ``python arguments`` on ``n`` ranks; after the timeout, or what is left then, is killed.
-
-    mpirun leads the session that all of the job is in.
-    """
+    """Run ``python arguments`` on ``n`` ranks; kill what is left at the end, or of the time."""
     command = [MPIRUN, *label_option(), "-np", n, sys.executable, *arguments]
+    mark = f"{JOB_VARIABLE}={uuid.uuid4()}"
     # A file, not a pipe: a rank that outlives mpirun cannot keep us waiting for its end.
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         job = subprocess.Popen(
             [str(word) for word in command],
             cwd=cwd,
-            env={**os.environ, **RANK_ENVIRONMENT, **(env or {})},
+            env={**os.environ, **RANK_ENVIRONMENT, **(env or {}), **dict([mark.split("=")])},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -154,11 +155,12 @@ def end_of_ranks(
         left: list[str] = []
         try:
             status = job.wait(timeout)
-            left = left_behind(job)
+            left = left_behind(mark)
         except subprocess.TimeoutExpired:
             pass
         finally:
-            kill_session(job)
+            kill(mark)
+            job.wait()
         output.seek(0)
         return Ended(status, output.read(), left)
 
@@ -172,32 +174,30 @@ def label_option() -> tuple[str, ...]:
     return ("-prepend-rank",) if "HYDRA" in version.stdout else ("--output", "tag")
 
 
-def left_behind(job: subprocess.Popen[bytes]) -> list[str]:
+def left_behind(mark: str) -> list[str]:
     """Return the processes of a job that go on after mpirun; they may take a moment to end."""
     deadline = time.monotonic() + PATIENCE_AFTER_END
-    while (pids := session(job)) and time.monotonic() < deadline:
+    while (pids := processes(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return [f"{pid}: {Path(f'/proc/{pid}/cmdline').read_text()!r}" for pid in pids]
 
 
-def session(job: subprocess.Popen[bytes]) -> list[int]:
-    """Return the running processes of mpirun's session: ranks have process groups of their own."""
+def processes(mark: str) -> list[int]:
+    """Return the processes with an environment variable: launchers give ranks their own session."""
     pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-            if state != "Z" and os.getsid(int(entry.name)) == job.pid:
+            if mark.encode() in (entry / "environ").read_bytes():  # of a zombie it is empty
                 pids.append(int(entry.name))
-        except (OSError, IndexError):
-            continue  # it has ended meanwhile
+        except OSError:
+            continue  # it has ended meanwhile, or is not ours
     return pids
 
 
-def kill_session(job: subprocess.Popen[bytes]) -> None:
+def kill(mark: str) -> None:
     """Kill mpirun and every rank."""
-    for pid in session(job):
+    for pid in processes(mark):
         try:
             os.kill(pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             continue
-    job.wait()
