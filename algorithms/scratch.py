@@ -51,7 +51,7 @@ class Pool(threading.local):
 
 def rounded_up(nbytes: int) -> int:
     """Return the size of the buffer that is taken for ``nbytes``."""
-    step = max(1 << max(nbytes - 1, 0).bit_length() >> 3, ALIGNMENT)
+    step = max((1 << max(nbytes - 1, 0).bit_length()) >> 3, ALIGNMENT)
     return max(-(-nbytes // step), 1) * step
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from uzipmpi.algorithms.scratch import ALIGNMENT, KEPT_BYTES, Pool
+from uzipmpi.algorithms.scratch import ALIGNMENT, KEPT_BYTES, Pool, rounded_up
 
 
 def test_a_buffer_is_used_again() -> None:
@@ -14,8 +14,27 @@ def test_a_buffer_is_used_again() -> None:
     assert first.ctypes.data % ALIGNMENT == second.ctypes.data % ALIGNMENT == 0
     assert first.ctypes.data != second.ctypes.data
     pool.give(first)
-    assert pool.take(999) is not first
+    assert pool.take(500).ctypes.data != first.ctypes.data
     assert pool.take(1000) is first
+
+
+def test_a_buffer_serves_similar_sizes() -> None:
+    """Memory that is kept does not grow with the number of different sizes."""
+    pool = Pool()
+    places = set()
+    for nbytes in range(1 << 16, 1 << 17, 64):
+        buffer = pool.take(nbytes)
+        assert buffer.size == nbytes
+        assert buffer.ctypes.data % ALIGNMENT == 0
+        buffer[:] = 1
+        places.add(buffer.ctypes.data)
+        pool.give(buffer)
+    assert len(places) <= 5
+
+
+def test_rounding() -> None:
+    for nbytes in (*range(3000), *((1 << 20) + d for d in range(-3, 70))):
+        assert nbytes <= rounded_up(nbytes) <= max(nbytes * 1.25, nbytes + ALIGNMENT)
 
 
 def test_little_is_kept() -> None:
