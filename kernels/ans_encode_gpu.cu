@@ -1,7 +1,9 @@
 // Frames of codec ans from tensors, in one launch.
 //
 // Every thread block first chooses window and table, all the same ones, and then codes its blocks.
+// Zeros and constants are cheaper in tier's packed layout, whichever codec was asked for.
 #include "ans_encode_gpu.hpp"
+#include "encode_part_gpu.hpp"
 
 namespace uzip::gpu {
 namespace {
@@ -22,11 +24,26 @@ encode_ans_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeO
   auto& room = *reinterpret_cast<AnsEncodeRoom<kDType>*>(shared_memory());
   const Part part{block_index(), block_count()};
   choose<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.select, &room.choice);
-  choose_ans<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.choice.parameters,
+  choose_ans<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.choice,
                      BlockRoom<kDType>::kUsable, room.select_table, &room.ans);
+  if (room.ans.raw) {
+    write_raw(tensor, kDType, frame, part);
+    return;
+  }
+  if (room.ans.packed) {
+    // The memory is another room now.
+    const Choice choice = room.choice;
+    sync_block();
+    auto& packed = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
+    if (thread_index() == 0) packed.choice = choice;
+    packed.tables.fill(Menu::of(choice.parameters.menu), choice.digits, thread_index());
+    sync_block();
+    encode_packed<kDType>(tensor, frame, scratch, packed, part);
+    return;
+  }
   fill_steps<kDType>(room, room.select_table.sums);
   BlockEncoder<kDType> encoder(tensor, frame, scratch, room, part);
-  if (room.ans.raw || !encoder.has_room()) {
+  if (!encoder.has_room()) {
     write_raw(tensor, kDType, frame, part);
     return;
   }
@@ -39,7 +56,9 @@ template <DType kDType>
 const char* launch_for(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
                        const EncodeOptions& options, Stream stream) {
   const auto kernel = encode_ans_kernel<kDType>;
-  constexpr size_t kShared = sizeof(AnsEncodeRoom<kDType>);
+  constexpr size_t kShared = sizeof(AnsEncodeRoom<kDType>) > sizeof(EncodeRoom<kDType>)
+                                 ? sizeof(AnsEncodeRoom<kDType>)
+                                 : sizeof(EncodeRoom<kDType>);
   // As many as there can be blocks of the frame.
   const uint64_t most = (tensor.count / kTileValues >> kMinBlockLog2) + 1;
   const int blocks = grid_blocks(kernel, kShared, most, options.max_blocks);

@@ -32,6 +32,7 @@ struct AnsSelectRoom {
 struct AnsChoice {
   uint32_t base;
   int block_log2;  // of its tiles
+  bool packed;     // a tier frame in the packed layout is smaller
   bool raw;        // not worth coding
   uint16_t frequencies[ans::kCodes];
 };
@@ -187,28 +188,29 @@ UZIP_DEVICE int choose_block(uint64_t tiles, uint32_t cost, uint32_t values, uin
   return log2;
 }
 
+// Beyond so many values the bits of the table are hardly one for each kBit values.
+constexpr uint64_t kTinyCount = uint64_t{1} << 20;
+
+// What a value of the sample costs on average, in bits / kBit.
 template <DType kDType>
-UZIP_DEVICE bool is_hopeless_for_ans(uint32_t cost, uint32_t values, uint32_t zero_planes,
-                                     int block_log2) {
-  constexpr FloatFormat kFormat = float_format(kDType);
-  constexpr int kRestBits = AnsFormat<kDType>::kPairs ? kFormat.rest_bits() : 0;
-  constexpr auto kMost =
-      static_cast<uint32_t>((kWorthRatio * 8 * kFormat.itemsize - kRestBits) * kBit);
-  const uint32_t saved = 8 * static_cast<uint32_t>(popcount(zero_planes)) * kBit;
-  const uint32_t block_bits =
-      kBlockBits * kBit / (static_cast<uint32_t>(kTileValues) << block_log2);
-  return cost > (kMost + saved - block_bits) * values;
+UZIP_DEVICE uint32_t ans_value_cost(uint32_t cost, uint32_t values, uint32_t zero_planes,
+                                    int block_log2, uint64_t count) {
+  constexpr int kRestBits = AnsFormat<kDType>::kPairs ? float_format(kDType).rest_bits() : 0;
+  const auto rest = static_cast<uint32_t>(kRestBits - 8 * popcount(zero_planes));
+  const uint32_t table =
+      8 * kTableBytes * kBit / static_cast<uint32_t>(count < kTinyCount ? count : kTinyCount);
+  return rest * kBit + cost / values + table + (kBlockBits * kBit / kTileValues >> block_log2);
 }
 
 // Called by a whole block, after choose(); `choice` is in shared memory and valid for all threads
 // after it.
 template <DType kDType>
 UZIP_DEVICE void choose_ans(const uint8_t* values, uint64_t count, bool aligned,
-                            const EncodeOptions& options, const TierParameters& parameters,
-                            uint32_t block_bytes, AnsSelectRoom& room, AnsChoice* choice) {
+                            const EncodeOptions& options, const Choice& tier, uint32_t block_bytes,
+                            AnsSelectRoom& room, AnsChoice* choice) {
   const int code = thread_index();
   const Sample sample = Sample::of(count);
-  const uint32_t base = base_of_digits<kDType>(parameters);
+  const uint32_t base = base_of_digits<kDType>(tier.parameters);
   room.counts[code] = 0;
   sync_block();
   count_codes<kDType>(values, sample, aligned, base, room.counts);
@@ -225,9 +227,12 @@ UZIP_DEVICE void choose_ans(const uint8_t* values, uint64_t count, bool aligned,
     choice->block_log2 = options.menu >= 0 ? options.menu
                                            : choose_block<kDType>(count / kTileValues, cost,
                                                                   sample.values(), block_bytes);
-    choice->raw =
-        !options.always && is_hopeless_for_ans<kDType>(cost, sample.values(),
-                                                       parameters.zero_planes, choice->block_log2);
+    const uint32_t bits = ans_value_cost<kDType>(cost, sample.values(), tier.parameters.zero_planes,
+                                                 choice->block_log2, count);
+    constexpr auto kMost =
+        static_cast<uint32_t>(kWorthRatio * 8 * float_format(kDType).itemsize * kBit);
+    choice->packed = tier.packed && tier.cost * kBit <= bits * kBitCost;
+    choice->raw = !options.always && (choice->packed ? tier.raw : bits > kMost);
   }
   sync_block();
 }

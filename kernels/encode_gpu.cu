@@ -1,7 +1,7 @@
 // Frames from tensors, in one launch.
 //
 // Every block first chooses the parameters, all the same ones, and then codes its groups.
-#include "frame_encode_gpu.hpp"
+#include "encode_part_gpu.hpp"
 
 namespace uzip::gpu {
 namespace {
@@ -50,9 +50,6 @@ const char* encode(const void* values, uint64_t count, DType dtype, void* frame,
   }
   const Tensor tensor{static_cast<const uint8_t*>(values), count, is_aligned(values, kAlignment)};
   auto* out = static_cast<uint8_t*>(frame);
-  // Places of groups are 32 bits; half of that leaves room for groups that are placed beyond the
-  // limit.
-  constexpr uint64_t kMostBytes = uint64_t{1} << 35;
   if (options.raw || count < kTileValues || bound(count, dtype) > kMostBytes) {
     return encode_raw(tensor, dtype, out, options, queue);
   }

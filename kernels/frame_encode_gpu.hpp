@@ -7,6 +7,7 @@
 #pragma once
 
 #include "frame_gpu.hpp"
+#include "packed_encode_gpu.hpp"
 #include "select_gpu.hpp"
 #include "tier_encode_gpu.hpp"
 
@@ -17,6 +18,7 @@ struct EncodeRoom {
   union {
     SelectRoom<kDType> select;
     WarpRoom<kDType> warps[2][kWarps];  // of two groups in turn
+    PackedRoom<kDType> packed[kWarps];
   };
   EncodeTables tables;
   Choice choice;
@@ -25,6 +27,10 @@ struct EncodeRoom {
   bool is_last;
 };
 constexpr uint32_t kNoUnit = ~0u;
+
+// Of the values of a tier frame. Places of groups are 32 bits; half of that leaves room for groups
+// that are placed beyond the limit.
+constexpr uint64_t kMostBytes = uint64_t{1} << 35;
 
 struct Tensor {
   const uint8_t* values;
@@ -59,6 +65,11 @@ UZIP_DEVICE void write_header(uint8_t* frame, DType dtype, Codec codec, uint64_t
   }
   header.body_bytes = body_bytes;
   *reinterpret_cast<Header*>(frame) = header;
+}
+
+template <DType kDType>
+UZIP_DEVICE void write_raw_header(uint8_t* frame, uint64_t count) {
+  write_header(frame, kDType, Codec::kRaw, count, bound(count, kDType), 0, {});
 }
 
 UZIP_DEVICE void write_raw(const Tensor& tensor, DType dtype, uint8_t* frame, Part part) {
@@ -119,7 +130,9 @@ class GroupEncoder {
         lane_(thread_index() % kLanes) {}
 
   // Whether a frame smaller than a raw one has room for tails at all.
-  UZIP_DEVICE bool has_room() const { return sections_.tails < raw_bytes(); }
+  UZIP_DEVICE bool has_room() const {
+    return sections_.tails < raw_bytes() && raw_bytes() <= kMostBytes;
+  }
 
   // Codes this block's groups.
   template <int kMenu>
@@ -150,10 +163,12 @@ class GroupEncoder {
   // Codes this warp's tile of a group; its head goes to its place. Two groups in turn use the room.
   template <int kMenu>
   UZIP_DEVICE CodedTile code_tile(uint32_t group, int turn) {
-    const uint32_t tile = tile_of(group);
-    CodedTile result{group, turn, 0, 0, 0, true, tile < sections_.tiles};
-    if (result.present) code_values<kMenu>(source_.values(tile), &result);
+    CodedTile result = begin_tile(group, turn);
+    if (result.present) code_values<kMenu>(source_.values(tile_of(group)), &result);
     return result;
+  }
+  UZIP_DEVICE CodedTile begin_tile(uint32_t group, int turn) const {
+    return {group, turn, 0, 0, 0, true, tile_of(group) < sections_.tiles};
   }
 
   // Codes the values of the tile that `result` says.
@@ -192,8 +207,9 @@ class GroupEncoder {
                kThreads);
   }
 
-  // Called by all blocks when their groups are done; the last one writes the header.
-  UZIP_DEVICE void finish() {
+  // Called by all blocks when their groups are done; the last one writes the header. `raw`: instead
+  // of groups the values were written.
+  UZIP_DEVICE void finish(bool raw = false) {
     fence_device();
     sync_block();
     if (thread_index() == 0) {
@@ -204,6 +220,8 @@ class GroupEncoder {
     fence_device();
     if (!source_.sound()) {
       if (thread_index() == 0) *reinterpret_cast<Header*>(frame_) = Header{};
+    } else if (raw) {
+      if (thread_index() == 0) write_raw_header<kDType>(frame_, source_.count());
     } else if (scratch_->overflow != 0) {
       source_.write_raw_frame(frame_, {0, 1});
     } else if (thread_index() == 0) {
@@ -287,23 +305,5 @@ class GroupEncoder {
 // A frame of codec ans: encode() for tensors of a whole tile at least.
 const char* encode_ans(const Tensor& tensor, DType dtype, uint8_t* frame, EncodeScratch* scratch,
                        const EncodeOptions& options, void* stream);
-
-// Writes a part of the frame of a tensor; all blocks of the frame call it.
-template <DType kDType>
-UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
-                             const EncodeOptions& options, EncodeRoom<kDType>& room, Part part) {
-  choose<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.select, &room.choice);
-  room.tables.fill(Menu::of(room.choice.parameters.menu), room.choice.digits, thread_index());
-  sync_block();
-  TensorSource<kDType> source{tensor};
-  GroupEncoder encoder(source, frame, scratch, room, part);
-  if (room.choice.raw || !encoder.has_room()) {
-    source.write_raw_frame(frame, part);
-    return;
-  }
-  with_menu<1, 2>(room.choice.parameters.menu, encoder);
-  if (part.block == 0) encoder.write_remainder();
-  encoder.finish();
-}
 
 }  // namespace uzip::gpu

@@ -32,14 +32,18 @@ struct alignas(16) SelectRoom {
   uint32_t rest_bits[2];       // union of the rests of all sampled values
   uint32_t left[kWindow + 1];  // values whose rank is not below the index
   uint32_t order[2];
-  uint32_t zeros;  // values of zero bits
+  uint32_t zeros;      // values of zero bits
+  uint32_t constants;  // values in runs of equal values
+  uint32_t mixed;      // zeros in other runs
 };
 
 // What a block agrees on: in shared memory.
 struct Choice {
   TierParameters parameters;
   DigitTable digits;
-  bool raw;  // not worth coding
+  uint32_t cost;  // of a value on average, in 1/kBitCost bits
+  bool packed;    // layout
+  bool raw;       // not worth coding
 };
 
 // Where the sampled values are: runs spread evenly over the tensor, with jitter, as a stride that
@@ -81,11 +85,24 @@ UZIP_DEVICE void draw_sample(const uint8_t* values, uint64_t count, bool aligned
   const int thread = thread_index();
   uint64_t rest_bits = 0;
   uint32_t zeros = 0;
-#pragma unroll 2
-  for (auto octet = static_cast<uint32_t>(thread); octet < sample.octets; octet += kThreads) {
-    const auto words =
-        Run<kDType>::load(values + sample.first(octet) * V::kFormat.itemsize, aligned);
+  uint32_t constants = 0;
+  uint32_t mixed = 0;
+  // Neighbouring lanes have the octets of a run, all of them or none.
+#pragma unroll 1
+  for (uint32_t base = 0; base < sample.octets; base += kThreads) {
+    const uint32_t octet = base + static_cast<uint32_t>(thread);
+    const bool present = octet < sample.octets;
+    Run<kDType> words{};
+    if (present) {
+      words = Run<kDType>::load(values + sample.first(octet) * V::kFormat.itemsize, aligned);
+    }
     constexpr int kItemsize = V::kFormat.itemsize;
+    // The first value of the run.
+    const int first_lane = thread % kLanes / Sample::kRunOctets * Sample::kRunOctets;
+    Word first = static_cast<Word>(shuffle32(words.words[0], first_lane));
+    if constexpr (kItemsize == 8) first |= uint64_t{shuffle32(words.words[1], first_lane)} << 32;
+    uint32_t zeros_here = 0;
+    bool differs = false;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       Word value;
@@ -95,13 +112,28 @@ UZIP_DEVICE void draw_sample(const uint8_t* values, uint64_t count, bool aligned
         value = static_cast<Word>(words.words[i * kItemsize / 4] >> 8 * (i * kItemsize % 4));
       }
       rest_bits |= V::rest(value);
-      zeros += value == 0 ? 1 : 0;
-      atomic_add(room.copies + V::symbol(value) * kCopies + thread % kCopies, 1);
+      zeros_here += value == 0 ? 1 : 0;
+      differs = differs || value != first;
+      if (present) atomic_add(room.copies + V::symbol(value) * kCopies + thread % kCopies, 1);
     }
+    const bool run_differs = (ballot32(differs) >> first_lane & 0xFF) != 0;
+    if (!present) continue;
+    zeros += zeros_here;
+    constants += run_differs ? 0 : 8;
+    mixed += run_differs ? zeros_here : 0;
   }
   atomic_or(&room.rest_bits[0], static_cast<uint32_t>(rest_bits));
   atomic_or(&room.rest_bits[1], static_cast<uint32_t>(rest_bits >> 32));
   if (zeros != 0) atomic_add(&room.zeros, zeros);
+  if (constants != 0) atomic_add(&room.constants, constants);
+  if (mixed != 0) atomic_add(&room.mixed, mixed);
+}
+
+// Whether zeros, or runs of equal values, are so many that packed tiles pay, as in select.cpp.
+template <DType kDType>
+UZIP_DEVICE bool wants_packed(const SelectRoom<kDType>& room, uint32_t values) {
+  const uint32_t special = room.zeros > room.constants ? room.zeros : room.constants;
+  return special * 8 >= values;
 }
 
 UZIP_DEVICE uint32_t max32(uint32_t word) {
@@ -183,17 +215,28 @@ UZIP_DEVICE uint32_t unseen_planes(const SelectRoom<kDType>& room, uint32_t valu
   return planes;
 }
 
-// Whether a frame is not worth its coding: more than kWorthRatio of the size of its values. `cost`:
-// of the digits.
+// What a value of the sample costs on average, in 1/kBitCost bits; `cost`: the digits of `coded`
+// values.
 template <DType kDType>
-UZIP_DEVICE bool is_hopeless(uint32_t cost, uint32_t values, uint32_t zero_planes) {
+UZIP_DEVICE uint32_t value_cost(const SelectRoom<kDType>& room, uint32_t cost, uint32_t coded,
+                                uint32_t values, uint32_t zero_planes, bool packed) {
   constexpr FloatFormat kFormat = float_format(kDType);
-  // Per value, in 1/kBitCost bits. The directory has 2.5 bytes per tile.
-  constexpr auto kMost = static_cast<uint32_t>(
-      (kWorthRatio * 8 * kFormat.itemsize - kFormat.rest_bits() - 8 * 2.5 / kTileValues) *
-      kBitCost);
-  const uint32_t saved = 8 * static_cast<uint32_t>(popcount(zero_planes)) * kBitCost;
-  return cost > (kMost + saved) * values;
+  // The directory has 2.5 bytes per tile.
+  constexpr uint32_t kDirectory = 8 * kBitCost * 5 / (2 * kTileValues) + 1;
+  const auto rest = static_cast<uint32_t>(kFormat.rest_bits() - 8 * popcount(zero_planes));
+  uint32_t bits = rest * kBitCost + (coded != 0 ? cost / coded : 0);
+  if (packed) {
+    const uint32_t mixed = values - room.constants;
+    bits = ((mixed - room.mixed) * bits + mixed * kBitCost) / values;
+  }
+  return bits + kDirectory;
+}
+
+template <DType kDType>
+UZIP_DEVICE bool is_hopeless(uint32_t value_cost) {
+  constexpr auto kMost =
+      static_cast<uint32_t>(kWorthRatio * 8 * float_format(kDType).itemsize * kBitCost);
+  return value_cost > kMost;
 }
 
 // By one warp.
@@ -204,7 +247,9 @@ UZIP_DEVICE void conclude(SelectRoom<kDType>& room, uint32_t values, const Encod
 #pragma unroll
   for (int warp = 1; warp < kWarps; ++warp) best = room.best[warp] > best ? room.best[warp] : best;
   const uint32_t base = 0xFFFF - (best & 0xFFFF);
-  const int rank = rank_symbols<kDType>(room, base, values, lane);
+  const bool packed = wants_packed(room, values);
+  const uint32_t coded = packed ? values - room.zeros : values;
+  const int rank = rank_symbols<kDType>(room, base, coded, lane);
   const int candidate = lane % kMenus;
   const uint32_t cost =
       menu_cost(Menu::of(candidate), room.left, float_format(kDType).symbol_bytes());
@@ -216,8 +261,10 @@ UZIP_DEVICE void conclude(SelectRoom<kDType>& room, uint32_t values, const Encod
   if (lane == 0) {
     const uint32_t zero_planes = unseen_planes<kDType>(room, values);
     choice->parameters = {menu, base, zero_planes, {room.order[0], room.order[1]}};
-    choice->raw =
-        !options.always && is_hopeless<kDType>(0x0FFFFFFFu - (best >> 3), values, zero_planes);
+    choice->packed = packed;
+    choice->cost =
+        value_cost<kDType>(room, 0x0FFFFFFFu - (best >> 3), coded, values, zero_planes, packed);
+    choice->raw = !options.always && is_hopeless<kDType>(choice->cost);
   }
 }
 
@@ -231,7 +278,10 @@ UZIP_DEVICE void choose(const uint8_t* values, uint64_t count, bool aligned,
   for (int i = thread; i < kSymbols * kCopies / 4; i += kThreads) {
     reinterpret_cast<Chunk*>(room.copies)[i] = Chunk{};
   }
-  if (thread == 0) room.zeros = room.rest_bits[0] = room.rest_bits[1] = 0;
+  if (thread == 0) {
+    room.zeros = room.constants = room.mixed = room.rest_bits[0] = room.rest_bits[1] = 0;
+  }
+  const uint32_t values_sampled = Sample::of(count).values();
   sync_block();
   draw_sample<kDType>(values, count, aligned, room);
   sync_block();
@@ -239,12 +289,14 @@ UZIP_DEVICE void choose(const uint8_t* values, uint64_t count, bool aligned,
     uint32_t n = 0;
 #pragma unroll
     for (int copy = 0; copy < kCopies; ++copy) n += room.copies[symbol * kCopies + copy];
+    // Zeros are not coded in packed tiles, or hardly any.
+    if (symbol == 0 && wants_packed(room, values_sampled)) n -= room.zeros;
     room.histogram[symbol] = n;
   }
   sync_block();
   find_window<kDType>(room);
   sync_block();
-  if (thread < kLanes) conclude(room, Sample::of(count).values(), options, thread, choice);
+  if (thread < kLanes) conclude(room, values_sampled, options, thread, choice);
   sync_block();
 }
 

@@ -65,3 +65,51 @@ def test_damage_is_seen_as_the_cpu_sees_it(emulator: Emulator, dtype: DType) -> 
         if theirs is not None:
             assert (values == theirs).all()
     assert reported >= 15
+
+
+MIXTURES = (
+    ["zeros"],
+    ["constant"],
+    ["zero_heavy"],
+    ["zeros", "normal"],
+    ["zero_heavy", "constant", "outliers", "zeros"],
+    ["zero_heavy", "random_bits", "wrapped"],
+)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("mixture", MIXTURES, ids="-".join)
+def test_a_group_has_the_bytes_that_the_cpu_gives_it(
+    emulator: Emulator, mixture: list[str], dtype: DType
+) -> None:
+    """All values are sampled, so the choice is the same; one group has one order of tails."""
+    tensor = mixed(mixture, dtype, 4 * TILE, 5)
+    ours, theirs = emulator.encode(tensor.memory, dtype, codec_name="tier"), cpu_frame(tensor)
+    assert codec.info(ours) == codec.info(theirs)
+    assert (ours == theirs).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("name", ["tier", "ans"])
+def test_the_cpu_reads_what_the_gpu_wrote(emulator: Emulator, name: str, dtype: DType) -> None:
+    """Several groups, a remainder, values at any place."""
+    tensor = mixed(MIXTURES[4], dtype, 19 * TILE + 77, 6)
+    frame = emulator.encode(tensor.memory, dtype, codec_name=name, offset=8, blocks=2)
+    assert codec.info(frame).packed
+    theirs = decoded_by_cpu(frame, tensor)
+    assert theirs is not None
+    assert (theirs == tensor.memory).all()
+    status, values = emulator.decode(frame, dtype, tensor.count)
+    assert status == 0
+    assert (values == tensor.memory).all()
+
+
+@pytest.mark.parametrize("dtype", [DType.BFLOAT16, DType.FLOAT32], ids=lambda dtype: dtype.name)
+def test_nine_zeros_in_ten_become_as_small_as_on_the_cpu(emulator: Emulator, dtype: DType) -> None:
+    generator = np.random.default_rng(7)
+    values = generator.normal(0, 0.02, 40 * TILE).astype(dtype.numpy)
+    values[generator.random(values.size) < 0.9] = 0
+    tensor = Tensor(values.view(np.uint8), dtype)
+    frame = emulator.encode(tensor.memory, dtype)
+    assert frame.size < 0.14 * tensor.nbytes
+    assert frame.size < 1.01 * cpu_frame(tensor).size

@@ -1,0 +1,188 @@
+// A block's part in writing a tier frame: choice of parameters and layout, then its groups.
+//
+// In the packed layout a group's place is asked for as soon as all its tiles are coded, and they
+// are stored then, heads and all.
+#pragma once
+
+#include "frame_encode_gpu.hpp"
+
+namespace uzip::gpu {
+
+template <DType kDType>
+class PackedEncoder {
+ public:
+  static constexpr FloatFormat kFormat = float_format(kDType);
+
+  UZIP_DEVICE PackedEncoder(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
+                            EncodeRoom<kDType>& room, Part part)
+      : tensor_(tensor),
+        frame_(frame),
+        scratch_(scratch),
+        room_(room),
+        part_(part),
+        code_(TileCode::of<kDType>(room.choice.parameters)),
+        digits_(room.choice.digits),
+        sections_(Sections::of(tensor.count, kFormat.itemsize, 0)),
+        warp_(thread_index() / kLanes),
+        lane_(thread_index() % kLanes) {}
+
+  UZIP_DEVICE bool has_room() const { return sections_.tails < raw_bytes(); }
+
+  // Codes this block's groups.
+  UZIP_DEVICE void run() {
+    const auto groups = static_cast<uint32_t>(sections_.groups);
+#pragma unroll 1
+    for (uint32_t group = part_.block; group < groups; group += part_.blocks) {
+      const uint32_t tile = group * kGroupTiles + static_cast<uint32_t>(warp_);
+      const bool present = tile < sections_.tiles;
+      PackedTile packed{TileKind::kConstant, 0, 0, 0};
+      if (present) {
+        packed = encode_packed_tile<kDType>(code_, digits_, room_.tables, values_of(tile),
+                                            tensor_.aligned, room_.packed[warp_], lane_);
+      }
+      if (lane_ == 0) room_.sizes[0][warp_] = static_cast<uint32_t>(packed.size);
+      sync_block();
+      const uint32_t size = lane_ < kWarps ? room_.sizes[0][lane_] : 0;
+      const uint32_t before = sum32(lane_ < warp_ ? size : 0);
+      const uint32_t total = sum32(size);
+      if (thread_index() == 0) room_.units[0] = place_group(group, total);
+      sync_block();
+      const uint32_t unit = room_.units[0];
+      if (!present || unit == kNoUnit) continue;
+      store(tile, packed, frame_ + sections_.tails + uint64_t{unit} * kAlignment + before);
+    }
+  }
+
+  // Writes what belongs to no group; by one block.
+  UZIP_DEVICE void write_remainder() const {
+    const auto thread = static_cast<uint64_t>(thread_index());
+    uint8_t* remainder = frame_ + sections_.remainder;
+    copy_bytes(remainder, tensor_.values + sections_.tiles * kFormat.tile_bytes(),
+               sections_.remainder_bytes, thread, kThreads);
+    zero_bytes(remainder + sections_.remainder_bytes, frame_ + sections_.directory, thread,
+               kThreads);
+    zero_bytes(frame_ + sections_.tile_entry(sections_.tiles), frame_ + sections_.tails, thread,
+               kThreads);
+  }
+
+  // Called by all blocks when their groups are done; the last one writes the header.
+  UZIP_DEVICE void finish() {
+    fence_device();
+    sync_block();
+    if (thread_index() == 0) {
+      room_.is_last = atomic_add(&scratch_->blocks_done, 1) + 1 == part_.blocks;
+    }
+    sync_block();
+    if (!room_.is_last) return;
+    fence_device();
+    if (scratch_->overflow != 0) {
+      write_raw(tensor_, kDType, frame_, {0, 1});
+    } else if (thread_index() == 0) {
+      const uint64_t body = uint64_t{scratch_->tail_units} * kAlignment;
+      write_header(frame_, kDType, Codec::kTier, tensor_.count, sections_.tails + body, body,
+                   room_.choice.parameters);
+      frame_[offsetof(Header, flags)] = kFlagPacked;
+    }
+    sync_block();
+    if (thread_index() == 0) *scratch_ = EncodeScratch{};
+  }
+
+ private:
+  UZIP_DEVICE uint64_t raw_bytes() const { return bound(tensor_.count, kDType); }
+  UZIP_DEVICE const uint8_t* values_of(uint32_t tile) const {
+    return tensor_.values + uint64_t{tile} * kFormat.tile_bytes();
+  }
+
+  // A place for a group of so many bytes; kNoUnit where the frame would become too large.
+  UZIP_DEVICE uint32_t place_group(uint32_t group, uint32_t bytes) const {
+    const uint32_t units = bytes / kAlignment;
+    const uint32_t unit = units != 0 ? atomic_add(&scratch_->tail_units, units) : 0;
+    *reinterpret_cast<uint32_t*>(frame_ + sections_.group_entry(group)) = unit;
+    const uint64_t end = sections_.tails + (uint64_t{unit} + units) * kAlignment;
+    if (end < raw_bytes()) return unit;
+    atomic_or(&scratch_->overflow, 1);
+    return kNoUnit;
+  }
+
+  UZIP_DEVICE void store(uint32_t tile, const PackedTile& packed, uint8_t* to) {
+    const uint8_t* values = values_of(tile);
+    const auto lane = static_cast<uint64_t>(lane_);
+    if (lane_ == 0) {
+      *reinterpret_cast<uint16_t*>(frame_ + sections_.tile_entry(tile)) =
+          static_cast<uint16_t>(static_cast<int>(packed.kind) << kTileSizeBits | packed.size);
+    }
+    if (packed.kind == TileKind::kRaw) {
+      copy_bytes(to, values, static_cast<uint64_t>(packed.size), lane, kLanes);
+      return;
+    }
+    if (packed.kind == TileKind::kConstant) {
+      if (packed.size != 0 && lane_ < kAlignment) {
+        to[lane_] = lane_ < kFormat.itemsize ? values[lane_] : 0;
+      }
+      return;
+    }
+    PackedRoom<kDType>& room = room_.packed[warp_];
+    int done = 0;
+    if (packed.kind == TileKind::kMasked) {
+      copy_bytes(to, reinterpret_cast<const uint8_t*>(room.mask), kMaskBytes, lane, kLanes);
+      done = kMaskBytes;
+    }
+    copy_bytes(to + done, room.body, static_cast<uint64_t>(packed.head_bytes - done), lane, kLanes);
+    store_tail(to + packed.head_bytes, room.coder.tail, packed.tail_bytes, lane_);
+    const int end = packed.head_bytes + packed.tail_bytes;
+    if (lane_ < packed.size - end) to[end + lane_] = 0;
+  }
+
+  const Tensor& tensor_;
+  uint8_t* frame_;
+  EncodeScratch* scratch_;
+  EncodeRoom<kDType>& room_;
+  Part part_;
+  TileCode code_;
+  DigitTable digits_;
+  Sections sections_;
+  int warp_;
+  int lane_;
+};
+
+// After a choice of the packed layout.
+template <DType kDType>
+UZIP_DEVICE void encode_packed(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
+                               EncodeRoom<kDType>& room, Part part) {
+  PackedEncoder<kDType> encoder(tensor, frame, scratch, room, part);
+  if (!encoder.has_room()) {
+    write_raw(tensor, kDType, frame, part);
+    return;
+  }
+  encoder.run();
+  if (part.block == 0) encoder.write_remainder();
+  encoder.finish();
+}
+
+// Writes a part of the frame of a tensor; all blocks of the frame call it.
+template <DType kDType>
+UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
+                             const EncodeOptions& options, EncodeRoom<kDType>& room, Part part) {
+  choose<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.select, &room.choice);
+  room.tables.fill(Menu::of(room.choice.parameters.menu), room.choice.digits, thread_index());
+  sync_block();
+  TensorSource<kDType> source{tensor};
+  GroupEncoder encoder(source, frame, scratch, room, part);
+  if (room.choice.raw) {
+    source.write_raw_frame(frame, part);
+    return;
+  }
+  if (room.choice.packed) {
+    encode_packed<kDType>(tensor, frame, scratch, room, part);
+    return;
+  }
+  if (!encoder.has_room()) {
+    source.write_raw_frame(frame, part);
+    return;
+  }
+  with_menu<1, 2>(room.choice.parameters.menu, encoder);
+  if (part.block == 0) encoder.write_remainder();
+  encoder.finish();
+}
+
+}  // namespace uzip::gpu
