@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from typing import cast
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Pool(threading.local):
             buffer = free.pop()
             if buffer.size == nbytes:
                 return buffer
-            memory: Bytes = buffer.base
+            memory = cast(Bytes, buffer.base)
         else:
             memory = np.empty(room + ALIGNMENT, np.uint8)
         start = -memory.ctypes.data % ALIGNMENT

@@ -127,7 +127,7 @@ class Stream:
 
 
 class Together(Stream):
-    """Streams that run side by side, and fail as one.
+    """Streams that run side by side.
 
     Parameters
     ----------
@@ -136,10 +136,15 @@ class Together(Stream):
     at_once
         How many are started before the first must have ended; the iterable may make them as
         they are asked for. All by default.
+    as_one
+        If one fails, all do.
     """
 
-    def __init__(self, streams: Iterable[Stream], at_once: int | None = None) -> None:
+    def __init__(
+        self, streams: Iterable[Stream], at_once: int | None = None, *, as_one: bool = True
+    ) -> None:
         self.error = None
+        self._as_one = as_one
         self._unstarted = iter(streams)
         self._running = list(islice(self._unstarted, at_once))
         self.done = not self._running
@@ -152,7 +157,9 @@ class Together(Stream):
                 advanced = True
                 ended = ended or stream.done
                 if stream.error is not None and self.error is None:
-                    self.fail(stream.error)
+                    self.error = stream.error
+                    if self._as_one:
+                        self.fail(stream.error)
         if ended or self.error is not None:
             left = [stream for stream in self._running if not stream.done]
             left += islice(self._unstarted, len(self._running) - len(left))
@@ -181,7 +188,10 @@ def failed(streams: Iterable[Stream], error: Exception) -> Iterator[Stream]:
 
 def advance_all(streams: Sequence[Stream]) -> bool:
     """Let every stream take a step if it can; return whether any did."""
-    return sum(stream.advance() for stream in streams) > 0
+    advanced = False
+    for stream in streams:
+        advanced = stream.advance() or advanced
+    return advanced
 
 
 def drive(streams: Sequence[Stream]) -> None:
@@ -192,23 +202,21 @@ def drive(streams: Sequence[Stream]) -> None:
     Exception
         The first error of a stream, after all of them have ended.
     """
-    running = [stream for stream in streams if not stream.done]
+    stream = streams[0] if len(streams) == 1 else Together(streams, as_one=False)
     try:
-        while running:
-            if advance_all(running):
-                running = [stream for stream in running if not stream.done]
-            elif any(stream.error is not None for stream in running):
-                time.sleep(PAUSE)  # what it waits for may never come: it gives up in the end
-                running = [stream for stream in running if not stream.done]
-            else:
-                wait_any([transfer for stream in running for transfer in stream.pending()])
+        while not stream.done:
+            if stream.advance():
+                continue
+            if stream.error is None:
+                wait_any(stream.pending())
+            else:  # what it waits for may never come: it gives up in the end
+                time.sleep(PAUSE)
     except BaseException:
         # MPI still writes to the buffers of what is under way: they must outlive the interruption.
-        _kept.extend(running)
+        _kept.append(stream)
         raise
-    for stream in streams:
-        if stream.error is not None:
-            raise stream.error
+    if stream.error is not None:
+        raise stream.error
 
 
 _kept: list[Stream] = []
