@@ -199,8 +199,8 @@ class Life(CommBase):
         """Wrap a communicator that was made from this one."""
         child = kind.__new__(kind, comm)
         if comm != MPI.COMM_NULL:
-            config = self._endpoint.config
-            child._attach(handles.agree(comm, config), config)
+            end = self._endpoint
+            child._attach(handles.agree_among(comm, end.handle, end.config), end.config)
         return child
 
 

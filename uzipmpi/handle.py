@@ -7,9 +7,11 @@ import itertools
 import logging
 import os
 import weakref
+import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from mpi4py import MPI
 
 from uzipmpi import link, summary
@@ -20,7 +22,7 @@ from uzipmpi.matching import Matching
 from uzipmpi.stats import Stats
 from uzipmpi.transports.mpi_host import MpiHost
 
-__all__ = ["Endpoint", "Handle", "agree", "compresses", "keep", "of"]
+__all__ = ["Endpoint", "Handle", "agree", "agree_among", "compresses", "keep", "of"]
 
 logger = logging.getLogger("uzipmpi")
 
@@ -168,6 +170,40 @@ def agree(comm: MPI.Comm, config: Config | ConfigError) -> Handle:
         logger.warning("not every rank has MPI_THREAD_MULTIPLE: nothing is compressed")
     keep(comm, handle)
     return handle
+
+
+def agree_among(comm: MPI.Comm, parent: Handle, config: Config) -> Handle:
+    """Make the state of a communicator of some of a handle's ranks; collective over those.
+
+    Who shares a node is known from the parent; the options may differ where ``comm.options`` has
+    changed them on some ranks only.
+
+    Raises
+    ------
+    ConfigError
+        On every rank, with the same text, if ranks disagree.
+    """
+    private = MPI.Intracomm(comm).Dup()
+    digest = zlib.crc32(repr([getattr(config, name) for name in AGREED]).encode())
+    extremes = np.array([digest, -digest])
+    private.Allreduce(MPI.IN_PLACE, extremes, MPI.MIN)
+    if extremes.sum():
+        complaint = _complaint(private.allgather(config))
+        private.Free()
+        raise ConfigError(complaint)
+    handle = Handle(private, config, _nodes_among(private, parent), parent.threads)
+    keep(comm, handle)
+    return handle
+
+
+def _nodes_among(private: MPI.Intracomm, parent: Handle) -> list[int]:
+    """Return for each rank the lowest rank on its node."""
+    group, parents = private.Get_group(), parent.private.Get_group()
+    ranks = group.Translate_ranks(None, parents)
+    group.Free()
+    parents.Free()
+    lowest: dict[int, int] = {}
+    return [lowest.setdefault(parent.nodes[known_as], rank) for rank, known_as in enumerate(ranks)]
 
 
 def _break_even(private: MPI.Intracomm, config: Config, nodes: Sequence[int], threads: bool) -> int:

@@ -77,6 +77,36 @@ def test_cartesian() -> None:
     comm.Free()
 
 
+def test_options_that_differ_when_a_child_is_made() -> None:
+    comm = uzipmpi.Comm(world.Dup(), **OPTIONS)
+    other = "ring" if rank == size - 1 else "two_shot"
+    with comm.options(allreduce=other, codec="tier" if rank else "ans"):
+        if size == 1:
+            comm.Split().Free()
+        else:
+            with pytest.raises(uzipmpi.ConfigError, match=f"'ring' on rank {size - 1}"):
+                comm.Split()
+        with comm.options(allreduce="ring"):
+            child = comm.Split(rank % 2, -rank)
+    assert child.config.allreduce == "ring"
+    assert child.config.codec == ("tier" if rank else "ans")
+    check_compresses(child)
+    child.Free()
+    comm.Free()
+
+
+def test_children_know_who_shares_a_node() -> None:
+    comm = uzipmpi.Comm(world.Dup(), **OPTIONS)
+    handle = comm._endpoint.handle
+    handle.nodes = [i // 2 * 2 for i in range(size)]  # as if two ranks had a node each
+    reverse = comm.Split(0, -rank)
+    as_parent = [size - 1 - i for i in range(size)]
+    expected = [min(i for i in range(size) if as_parent[i] // 2 == p // 2) for p in as_parent]
+    assert list(reverse._endpoint.handle.nodes) == expected
+    reverse.Free()
+    comm.Free()
+
+
 def test_graphs() -> None:
     comm = uzipmpi.Comm(world.Dup(), **OPTIONS)
     left, right = (rank - 1) % size, (rank + 1) % size
