@@ -16,38 +16,48 @@ ALIGNMENT = 64  # a cache line, and the widest vector
 KEPT_BYTES = 128 << 20
 
 
-class Pool(threading.local):
-    """Free buffers of the running thread, by size.
+class Pool:
+    """Free buffers, by size; threads share them.
 
-    Sizes are rounded up, to four for each power of two, so that messages of all sizes share a few
-    dozen buffers and none is kept for a size that never comes again. At most ``KEPT_BYTES`` are
-    kept; what is given back beyond that is left to be freed.
+    One thread often takes a buffer that another gives back: where each had its own, those of the
+    progress thread would only become more. Sizes are rounded up, to four for each power of two, so
+    that messages of all sizes share a few dozen buffers and none is kept for a size that never
+    comes again. At most ``KEPT_BYTES`` are kept; what is given back beyond that is left to be freed.
     """
 
     def __init__(self) -> None:
         self._free: defaultdict[int, list[Bytes]] = defaultdict(list)
         self._kept_bytes = 0
+        self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> Bytes:
         """Return a buffer of ``nbytes`` with arbitrary content, aligned to a cache line."""
         room = rounded_up(nbytes)
-        if free := self._free.get(room):
-            self._kept_bytes -= room
-            buffer = free.pop()
-            if buffer.size == nbytes:
-                return buffer
-            memory = cast(Bytes, buffer.base)
-        else:
+        buffer = self._kept(room)
+        if buffer is not None and buffer.size == nbytes:
+            return buffer
+        if buffer is None:
             memory = np.empty(room + ALIGNMENT, np.uint8)
+        else:
+            memory = cast(Bytes, buffer.base)
         start = -memory.ctypes.data % ALIGNMENT
         return memory[start : start + nbytes]
 
     def give(self, buffer: Bytes) -> None:
         """Give back a buffer from :meth:`take` that no transfer uses any more."""
         room = rounded_up(buffer.size)
-        if self._kept_bytes + room <= KEPT_BYTES:
-            self._kept_bytes += room
-            self._free[room].append(buffer)
+        with self._lock:
+            if self._kept_bytes + room <= KEPT_BYTES:
+                self._kept_bytes += room
+                self._free[room].append(buffer)
+
+    def _kept(self, room: int) -> Bytes | None:
+        """Return a buffer of this size that was given back, None if there is none."""
+        with self._lock:
+            if not (free := self._free.get(room)):
+                return None
+            self._kept_bytes -= room
+            return free.pop()
 
 
 def rounded_up(nbytes: int) -> int:

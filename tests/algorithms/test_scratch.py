@@ -1,4 +1,4 @@
-"""Scratch is used again, and not shared between threads."""
+"""Scratch is used again, by one user at a time."""
 
 from __future__ import annotations
 
@@ -46,10 +46,25 @@ def test_little_is_kept() -> None:
     assert sum(any(new is old for old in buffers) for new in again) == 2
 
 
-def test_threads_have_their_own() -> None:
+def test_what_another_thread_gives_back_is_used() -> None:
     pool = Pool()
     mine = pool.take(64)
-    pool.give(mine)
     with ThreadPoolExecutor(1) as other:
-        assert other.submit(pool.take, 64).result() is not mine
+        other.submit(pool.give, mine).result()
     assert pool.take(64) is mine
+
+
+def test_threads_never_have_the_same() -> None:
+    pool = Pool()
+
+    def work(thread: int) -> bool:
+        alone = True
+        for _ in range(3000):
+            buffer = pool.take(256)
+            buffer[:] = thread
+            alone = alone and bool((buffer == thread).all())
+            pool.give(buffer)
+        return alone
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, range(4)))

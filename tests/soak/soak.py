@@ -23,7 +23,7 @@ import uzipmpi
 from uzipmpi.algorithms import registry, sendrecv
 
 THREADS = 3
-# Pools fill, and MPI makes connections: memory is compared from then on, or from half of the run on.
+# Pools fill, and MPI makes connections: memory is compared from then on, or from half of the run.
 WARM_UP_SECONDS = 300
 MOST_GROWTH = 32 << 20
 SECONDS_PER_STEP = 90
