@@ -22,7 +22,7 @@ class Pool:
     One thread often takes a buffer that another gives back: where each had its own, those of the
     progress thread would only become more. Sizes are rounded up, to four for each power of two, so
     that messages of all sizes share a few dozen buffers and none is kept for a size that never
-    comes again. At most ``KEPT_BYTES`` are kept; what is given back beyond that is left to be freed.
+    comes again. At most ``KEPT_BYTES`` are kept; what is given back beyond that is freed.
     """
 
     def __init__(self) -> None:
