@@ -38,7 +38,7 @@ encode_ans_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeO
     if (thread_index() == 0) packed.choice = choice;
     packed.tables.fill(Menu::of(choice.parameters.menu), choice.digits, thread_index());
     sync_block();
-    encode_packed<kDType>(tensor, frame, scratch, packed, part);
+    encode_packed<kDType>(tensor, frame, scratch, part);
     return;
   }
   fill_steps<kDType>(room, room.select_table.sums);

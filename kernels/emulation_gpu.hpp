@@ -16,6 +16,7 @@
 #include <vector>
 
 #define UZIP_DEVICE inline
+#define UZIP_DEVICE_CALL inline
 #define UZIP_KERNEL(threads, blocks) inline void
 #define UZIP_PTX 0
 

@@ -35,7 +35,7 @@ class PackedEncoder {
     for (uint32_t group = part_.block; group < groups; group += part_.blocks) {
       const uint32_t tile = group * kGroupTiles + static_cast<uint32_t>(warp_);
       const bool present = tile < sections_.tiles;
-      PackedTile packed{TileKind::kConstant, 0, 0, 0};
+      PackedTile packed{TileKind::kConstant, 0, 0, 0, 0};
       if (present) {
         packed = encode_packed_tile<kDType>(code_, digits_, room_.tables, values_of(tile),
                                             tensor_.aligned, room_.packed[warp_], lane_);
@@ -122,15 +122,18 @@ class PackedEncoder {
       return;
     }
     PackedRoom<kDType>& room = room_.packed[warp_];
-    int done = 0;
+    uint8_t* begin = to;
     if (packed.kind == TileKind::kMasked) {
-      copy_bytes(to, reinterpret_cast<const uint8_t*>(room.mask), kMaskBytes, lane, kLanes);
-      done = kMaskBytes;
+      auto* halves = reinterpret_cast<uint16_t*>(to);
+      halves[lane_] = static_cast<uint16_t>(gather_half(packed.present));
+      halves[kLanes + lane_] = static_cast<uint16_t>(gather_half(packed.present >> 1));
+      to += kMaskBytes;
     }
-    copy_bytes(to + done, room.body, static_cast<uint64_t>(packed.head_bytes - done), lane, kLanes);
-    store_tail(to + packed.head_bytes, room.coder.tail, packed.tail_bytes, lane_);
-    const int end = packed.head_bytes + packed.tail_bytes;
-    if (lane_ < packed.size - end) to[end + lane_] = 0;
+    copy_bytes(to, room.planes, static_cast<uint64_t>(packed.body_bytes), lane, kLanes);
+    to += packed.body_bytes;
+    store_tail(to, room.coder.tail, packed.tail_bytes, lane_);
+    to += packed.tail_bytes;
+    if (to + lane_ < begin + packed.size) to[lane_] = 0;
   }
 
   const Tensor& tensor_;
@@ -145,10 +148,12 @@ class PackedEncoder {
   int lane_;
 };
 
-// After a choice of the packed layout.
+// After a choice of the packed layout, which is in the room that shared memory begins with. A call,
+// so that the kernel's registers are for the loops that need them most.
 template <DType kDType>
-UZIP_DEVICE void encode_packed(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
-                               EncodeRoom<kDType>& room, Part part) {
+UZIP_DEVICE_CALL void encode_packed(Tensor tensor, uint8_t* frame, EncodeScratch* scratch,
+                                    Part part) {
+  auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
   PackedEncoder<kDType> encoder(tensor, frame, scratch, room, part);
   if (!encoder.has_room()) {
     write_raw(tensor, kDType, frame, part);
@@ -159,7 +164,8 @@ UZIP_DEVICE void encode_packed(const Tensor& tensor, uint8_t* frame, EncodeScrat
   encoder.finish();
 }
 
-// Writes a part of the frame of a tensor; all blocks of the frame call it.
+// Writes a part of the frame of a tensor; all blocks of the frame call it. Shared memory begins
+// with the room.
 template <DType kDType>
 UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
                              const EncodeOptions& options, EncodeRoom<kDType>& room, Part part) {
@@ -173,7 +179,7 @@ UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch
     return;
   }
   if (room.choice.packed) {
-    encode_packed<kDType>(tensor, frame, scratch, room, part);
+    encode_packed<kDType>(tensor, frame, scratch, part);
     return;
   }
   if (!encoder.has_room()) {

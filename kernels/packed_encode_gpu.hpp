@@ -20,16 +20,16 @@ constexpr int max_stride() {
 template <DType kDType>
 struct alignas(16) PackedRoom {
   WarpRoom<kDType> coder;
-  uint16_t mask[2 * kLanes];
-  alignas(16) uint8_t body[max_stride<kDType>() + 16];  // behind the mask; somewhat more is ORed to
+  alignas(16) uint8_t planes[max_stride<kDType>() + 16];  // somewhat more is ORed to
 };
 
 // A tile whose bytes are in the room, or, if raw or constant, in the tensor.
 struct PackedTile {
   TileKind kind;
-  int size;        // padded
-  int head_bytes;  // of mask and planes of a masked tile, else of planes
+  int size;  // padded
+  int body_bytes;
   int tail_bytes;
+  Mask present;  // of the lane's values
 };
 
 // The values of a lane that are not zero bits; whether all values of the tile equal its first.
@@ -187,29 +187,26 @@ UZIP_DEVICE PackedTile encode_packed_tile(const TileCode& code, const DigitTable
                                           const EncodeTables& tables, const uint8_t* values,
                                           bool aligned, PackedRoom<kDType>& room, int lane) {
   constexpr int kTileBytes = float_format(kDType).tile_bytes();
-  constexpr PackedTile kRaw{TileKind::kRaw, kTileBytes, 0, 0};
+  constexpr PackedTile kRaw{TileKind::kRaw, kTileBytes, 0, 0, 0};
   bool constant;
   const Mask present = find_values<kDType>(values, aligned, lane, &constant);
   if (constant) {
-    return {TileKind::kConstant, any32(present != 0) ? kAlignment : 0, 0, 0};
+    return {TileKind::kConstant, any32(present != 0) ? kAlignment : 0, 0, 0, 0};
   }
   const Places places = Places::of(present, lane);
   const bool masked = (kTileValues - places.n) * code.stride > kMaskBytes * kTileValues;
   uint32_t digits[kQuads];
   sync_lanes();  // the room may still be in use for the tile before
-  if (!split_tile<kDType, kAnyMenu>(code, digit_table, values, aligned, room.body, room.coder, lane,
-                                    digits)) {
+  if (!split_tile<kDType, kAnyMenu>(code, digit_table, values, aligned, room.planes, room.coder,
+                                    lane, digits)) {
     return kRaw;
   }
   if (masked) keep_values(present, digits);
-  const Mask mask = store_first_level(code.menu.width(0), digits, room.body + code.digits, lane);
-  int head_bytes = code.stride;
+  const Mask mask = store_first_level(code.menu.width(0), digits, room.planes + code.digits, lane);
+  int body_bytes = code.stride;
   sync_lanes();
-  if (masked) {
-    room.mask[lane] = static_cast<uint16_t>(gather_half(present));
-    room.mask[kLanes + lane] = static_cast<uint16_t>(gather_half(present >> 1));
-    head_bytes = kMaskBytes + pack_planes<kDType>(code, present, places, room.body, lane);
-  }
+  if (masked) body_bytes = pack_planes<kDType>(code, present, places, room.planes, lane);
+  const int head_bytes = body_bytes + (masked ? kMaskBytes : 0);
   // Padded, it must be smaller than a raw tile.
   const int limit = kTileBytes - kAlignment + 1 - head_bytes;
   if (limit <= 0) return kRaw;
@@ -218,7 +215,8 @@ UZIP_DEVICE PackedTile encode_packed_tile(const TileCode& code, const DigitTable
   sync_lanes();
   if (tail_bytes == kNotCodable) return kRaw;
   const int size = (head_bytes + tail_bytes + kAlignment - 1) / kAlignment * kAlignment;
-  return {masked ? TileKind::kMasked : TileKind::kCoded, size, head_bytes, tail_bytes};
+  const TileKind kind = masked ? TileKind::kMasked : TileKind::kCoded;
+  return {kind, size, body_bytes, tail_bytes, present};
 }
 
 }  // namespace uzip::gpu

@@ -91,6 +91,8 @@ UZIP_HD T divide(T a, T b) {
 #endif
 
 #define UZIP_DEVICE __device__ __forceinline__
+// Of code that is too large to become part of each caller.
+#define UZIP_DEVICE_CALL __device__ __noinline__
 // A kernel whose blocks have `threads` threads, and of whose blocks a multiprocessor should hold
 // `blocks`.
 #define UZIP_KERNEL(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
