@@ -59,7 +59,7 @@ bench: $(VENV)/built $(VENV)/bench ## codec throughput beside zipnn, zstd, blosc
 	$(VENV)/bin/python benchmarks/codec_throughput.py $(ARGS)
 
 # Nothing is run: no GPU is needed. One target each, as every further one takes as long again.
-GPU_SOURCES := kernels/encode_gpu.cu kernels/ans_encode_gpu.cu kernels/decode_gpu.cu
+GPU_SOURCES := $(filter-out kernels/bindings_gpu.cu,$(wildcard kernels/*.cu))
 GPU_OPTIONS := -std=c++17 -O3 -Ikernels -c -o /dev/null
 
 gpu-check: ## compile the GPU half as CUDA and as HIP, as far as their compilers are found

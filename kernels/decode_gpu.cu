@@ -74,7 +74,7 @@ UZIP_DEVICE void decode_tier(const Header& header, const Frame& frame,
     return;
   }
   TileDecoder<kDType> decoder(tier, destination, room);
-  with_menu<2>(header.menu, decoder);
+  with_menu<2>(tier.menu_of(header), decoder);
   if (!decoder.all_good() && thread_index() % kLanes == 0) report(status, FrameStatus::kTile);
   if (block_index() == block_count() - 1) {
     copy_bytes(destination.values + tier.sections().tiles * float_format(kDType).tile_bytes(),

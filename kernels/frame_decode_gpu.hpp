@@ -115,18 +115,33 @@ class TierFrame {
            frame_.size - body_bytes_ == sections_.tails;
   }
 
+  // For with_menu(): only code for any menu knows the packed layout.
+  UZIP_DEVICE int menu_of(const Header& header) const { return packed_ ? kAnyMenu : header.menu; }
+
   // A tile, by a warp with `room` for its tail. False: malformed, and nothing went to the sink.
   template <int kMenu, typename Sink>
   UZIP_DEVICE bool decode(uint32_t tile, const DecodeTables& tables, TailRoom<kDType>& room,
                           int lane, Sink& sink) const {
-    const TileEntry entry = look_up(tile, lane);
+    TileEntry entry = look_up(tile, lane);
     if (entry.place > body_bytes_ || static_cast<uint64_t>(entry.size) > body_bytes_ - entry.place)
       return false;
-    if (packed_) return decode_packed<kMenu>(entry, tables, room, lane, sink);
     const uint8_t* head = frame_.bytes + kHeaderBytes + uint64_t{tile} * stride();
+    int padding = 0;
+    if constexpr (kMenu == kAnyMenu) {
+      if (packed_) {
+        if (entry.place % kAlignment != 0 || entry.size % kAlignment != 0) return false;
+        head = frame_.bytes + sections_.tails + entry.place;
+        if (entry.kind == TileKind::kConstant || entry.kind == TileKind::kMasked) {
+          return decode_packed(entry, head, tables, room, lane, sink);
+        }
+        if (entry.size < code_.stride) return false;
+        entry = entry.after(code_.stride);
+        if (entry.kind == TileKind::kCoded) padding = kAlignment - 1;
+      }
+    }
     switch (entry.kind) {
       case TileKind::kCoded:
-        return decode_coded<kMenu>(head, entry, 0, tables, room, lane, sink);
+        return decode_coded<kMenu>(head, entry, padding, tables, room, lane, sink);
       case TileKind::kRaw:
         if (entry.size != kFormat.tile_bytes() - code_.stride) return false;
         sink.put_raw(head, code_.stride, frame_.bytes + sections_.tails + entry.place);
@@ -141,6 +156,10 @@ class TierFrame {
     TileKind kind;
     int size;        // bytes of the tail; packed: of the tile
     uint64_t place;  // from the start of the tail section
+
+    UZIP_DEVICE TileEntry after(int bytes) const {
+      return {kind, size - bytes, place + static_cast<uint32_t>(bytes)};
+    }
   };
 
   UZIP_DEVICE uint32_t stride() const { return static_cast<uint32_t>(code_.stride); }
@@ -194,37 +213,22 @@ class TierFrame {
     return begin;
   }
 
-  // A tile at its packed size, padded to a multiple of 16 bytes. Others may follow at any place.
-  template <int kMenu, typename Sink>
-  UZIP_DEVICE bool decode_packed(const TileEntry& entry, const DecodeTables& tables,
-                                 TailRoom<kDType>& room, int lane, Sink& sink) const {
-    const uint8_t* tile = frame_.bytes + sections_.tails + entry.place;
-    const auto part = [&](int begin) {
-      return TileEntry{entry.kind, entry.size - begin, entry.place + static_cast<uint32_t>(begin)};
-    };
-    if (entry.place % kAlignment != 0) return false;
-    switch (entry.kind) {
-      case TileKind::kConstant:
-        if (entry.size != 0 && entry.size != kAlignment) return false;
-        put_constant<kDType>(entry.size == 0 ? nullptr : tile, sink);
-        return true;
-      case TileKind::kRaw:
-        if (entry.size != kFormat.tile_bytes()) return false;
-        sink.put_raw(tile, code_.stride, tile + code_.stride);
-        return true;
-      case TileKind::kCoded:
-        if (entry.size < code_.stride || entry.size % kAlignment != 0) return false;
-        return decode_coded<kMenu>(tile, part(code_.stride), kAlignment - 1, tables, room, lane,
-                                   sink);
-      default:
-        break;
+  // A tile of a kind that only the packed layout has. Others may follow at any place.
+  template <typename Sink>
+  UZIP_DEVICE bool decode_packed(const TileEntry& entry, const uint8_t* tile,
+                                 const DecodeTables& tables, TailRoom<kDType>& room, int lane,
+                                 Sink& sink) const {
+    if (entry.kind == TileKind::kConstant) {
+      if (entry.size > kAlignment) return false;
+      put_constant<kDType>(entry.size == 0 ? nullptr : tile, sink);
+      return true;
     }
-    if (entry.size < kMaskBytes || entry.size % kAlignment != 0) return false;
+    if (entry.size < kMaskBytes) return false;
     const auto* halves = reinterpret_cast<const uint16_t*>(tile);
     const Mask mask = spread_half(halves[lane]) | spread_half(halves[kLanes + lane]) << 1;
     const int n = static_cast<int>(sum32(static_cast<uint32_t>(popcount(mask))));
     const auto planes = BodyPlanes<kDType>::of(code_, n);
-    const TileEntry tail = part(kMaskBytes + planes.end);
+    const TileEntry tail = entry.after(kMaskBytes + planes.end);
     if (tail.size < 0 || tail.size >= kTailBytes<kDType> + kAlignment) return false;
     const int begin = load_tail(tail, room, lane);
     return decode_masked(code_, tables, symbols_, planes, tile + kMaskBytes, mask, room, begin,

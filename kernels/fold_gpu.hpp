@@ -1,0 +1,413 @@
+// A tile of every input, folded by a warp.
+//
+// The tile's accumulators stay in registers while one frame after the other is decoded, to shared
+// memory: each input is read once, only the result is written. That decoding does not end in the
+// accumulators themselves costs two accesses per 16 bytes, and keeps the arithmetic of all
+// operators out of all the ways to decode a tile.
+#pragma once
+
+#include "arithmetic.hpp"
+#include "frame_decode_gpu.hpp"
+#include "reduce_gpu.hpp"
+
+namespace uzip::gpu {
+
+constexpr int kLaneRow = 8;  // values of a lane in a row
+
+// A row of a lane's values as what the arithmetic takes.
+template <DType kDType>
+struct Row {
+  using Arithmetic = ArithmeticOf<kDType>;
+  using Stored = typename Arithmetic::Stored;
+  using Accumulator = typename Arithmetic::Accumulator;
+  static constexpr int kItemsize = float_format(kDType).itemsize;
+
+  UZIP_DEVICE static Accumulator widen(const Run<kDType>& run, int i) {
+    if constexpr (kItemsize == 8) {
+      return Arithmetic::widen(
+          bit_cast<Stored>(uint64_t{run.words[2 * i + 1]} << 32 | run.words[2 * i]));
+    } else if constexpr (kItemsize == 4) {
+      return Arithmetic::widen(bit_cast<Stored>(run.words[i]));
+    } else {
+      const uint32_t word = run.words[i * kItemsize / 4] >> 8 * (i * kItemsize % 4);
+      return Arithmetic::widen(static_cast<Stored>(word));
+    }
+  }
+
+  // Rounds; `run` is zero before value 0.
+  UZIP_DEVICE static void narrow(Accumulator value, int i, Run<kDType>& run) {
+    const auto stored = Arithmetic::narrow(value);
+    if constexpr (kItemsize == 8) {
+      const auto bits = bit_cast<uint64_t>(stored);
+      run.words[2 * i] = static_cast<uint32_t>(bits);
+      run.words[2 * i + 1] = static_cast<uint32_t>(bits >> 32);
+    } else if constexpr (kItemsize == 4) {
+      run.words[i] = bit_cast<uint32_t>(stored);
+    } else {
+      run.words[i * kItemsize / 4] |= static_cast<uint32_t>(stored) << 8 * (i * kItemsize % 4);
+    }
+  }
+};
+
+// What any value is folded with to stay as it is. (A sum of -0 and +0 is +0.)
+template <typename T>
+UZIP_DEVICE T neutral(ReduceOp op) {
+  constexpr auto kInfinity = sizeof(T) == 4 ? uint64_t{0x7F800000} : uint64_t{0x7FF} << 52;
+  constexpr uint64_t kSign = uint64_t{1} << (8 * sizeof(T) - 1);
+  switch (op) {
+    case ReduceOp::kSum:
+      return static_cast<T>(-0.0);
+    case ReduceOp::kProd:
+      return static_cast<T>(1);
+    case ReduceOp::kMin:
+      return bit_cast<T>(static_cast<BitsOf<T>>(kInfinity));
+    default:
+      return bit_cast<T>(static_cast<BitsOf<T>>(kInfinity | kSign));
+  }
+}
+
+// Calls code.run<operator>().
+template <typename Code>
+UZIP_DEVICE void with_operator(ReduceOp op, Code& code) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return code.template run<Sum>();
+    case ReduceOp::kProd:
+      return code.template run<Prod>();
+    case ReduceOp::kMin:
+      return code.template run<Min>();
+    default:
+      return code.template run<Max>();
+  }
+}
+
+// The accumulators of a lane's 32 values.
+template <DType kDType>
+class Accumulators {
+ public:
+  using Accumulator = typename Row<kDType>::Accumulator;
+  static constexpr FloatFormat kFormat = float_format(kDType);
+
+  UZIP_DEVICE Accumulators(ReduceOp op, int lane) : op_(op), lane_(lane) {}
+
+  // Begins with nothing, or with the accumulators of a tile.
+  UZIP_DEVICE void begin(const uint8_t* before) {
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      Run<kWide> run{};
+      if (before != nullptr) run = Run<kWide>::load(before + wide_place(row), true);
+#pragma unroll
+      for (int i = 0; i < kLaneRow; ++i) {
+        sums_[kLaneRow * row + i] =
+            before == nullptr ? neutral<Accumulator>(op_) : Row<kWide>::widen(run, i);
+      }
+    }
+  }
+
+  // Folds with a tile's values.
+  UZIP_DEVICE void fold(const uint8_t* values, bool aligned) {
+    Step step{values, aligned, *this};
+    with_operator(op_, step);
+  }
+
+  UZIP_DEVICE void divide_by(int divisor) {
+    if (divisor == 1) return;
+    const auto by = static_cast<Accumulator>(divisor);
+#pragma unroll
+    for (int i = 0; i < kRows * kLaneRow; ++i) sums_[i] = divide(sums_[i], by);
+  }
+
+  UZIP_DEVICE void store(uint8_t* to) const {
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) rounded<kWide>(row).store(to + wide_place(row), true);
+  }
+
+  template <DType kResult = kDType>
+  UZIP_DEVICE Run<kResult> rounded(int row) const {
+    Run<kResult> run{};
+#pragma unroll
+    for (int i = 0; i < kLaneRow; ++i) {
+      Row<kResult>::narrow(sums_[kLaneRow * row + i], i, run);
+    }
+    return run;
+  }
+
+ private:
+  struct Step {
+    const uint8_t* values;
+    bool aligned;
+    Accumulators& accumulators;
+
+    template <typename Operator>
+    UZIP_DEVICE void run() {
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+        const int at = value_index(accumulators.lane_, kLaneRow * row) * kFormat.itemsize;
+        const auto run = Run<kDType>::load(values + at, aligned);
+#pragma unroll
+        for (int i = 0; i < kLaneRow; ++i) {
+          Accumulator& sum = accumulators.sums_[kLaneRow * row + i];
+          sum = Operator::apply(sum, Row<kDType>::widen(run, i));
+        }
+      }
+    }
+  };
+
+  // The type that accumulates, as one of its own.
+  static constexpr DType kWide = sizeof(Accumulator) == 8 ? DType::kFloat64 : DType::kFloat32;
+
+  UZIP_DEVICE uint32_t wide_place(int row) const {
+    return static_cast<uint32_t>(value_index(lane_, kLaneRow * row)) * sizeof(Accumulator);
+  }
+
+  ReduceOp op_;
+  int lane_;
+  Accumulator sums_[kRows * kLaneRow];
+};
+
+// An input whose header holds: in shared memory.
+template <DType kDType>
+struct OpenInput {
+  TierFrame<kDType> tier;
+  const uint8_t* values;  // of an input that has them as they are; else null
+  const uint8_t* remainder;
+  TierParameters parameters;  // of a tier frame
+  int menu;                   // for with_menu()
+  bool aligned;               // the values
+
+  UZIP_DEVICE static OpenInput of_values(const uint8_t* values, uint64_t count) {
+    constexpr int kTileBytes = float_format(kDType).tile_bytes();
+    return {TierFrame<kDType>({values, 0}, Header{}),
+            values,
+            values + count / kTileValues * kTileBytes,
+            {},
+            0,
+            is_aligned(values, kAlignment)};
+  }
+
+  // Checks an input and opens it.
+  UZIP_DEVICE static FrameStatus open(const FoldInput& input, uint64_t count, OpenInput* opened) {
+    const auto* bytes = static_cast<const uint8_t*>(input.memory);
+    if (input.frame_bytes == kPlainValues) {
+      *opened = of_values(bytes, count);
+      return FrameStatus::kOk;
+    }
+    const Header header = *reinterpret_cast<const Header*>(bytes);
+    const FrameStatus found = check_header(header, input.frame_bytes, kDType, count);
+    if (found != FrameStatus::kOk) return found;
+    if (static_cast<Codec>(header.codec) == Codec::kRaw) {
+      *opened = of_values(bytes + kHeaderBytes, count);
+      return input.frame_bytes == bound(count, kDType) ? FrameStatus::kOk : FrameStatus::kSections;
+    }
+    if (static_cast<Codec>(header.codec) != Codec::kTier) return FrameStatus::kCodec;
+    const TierFrame<kDType> tier({bytes, input.frame_bytes}, header);
+    *opened = {tier, nullptr, tier.remainder(), parameters_of(header), tier.menu_of(header), false};
+    return tier.sizes_add_up() ? FrameStatus::kOk : FrameStatus::kSections;
+  }
+};
+
+// Of a warp: what decoding needs, and a tile's values.
+template <DType kDType>
+struct alignas(16) FoldWarpRoom {
+  TailRoom<kDType> tail;
+  uint8_t values[float_format(kDType).tile_bytes()];
+};
+
+template <DType kDType>
+struct FoldRoom {
+  OpenInput<kDType> inputs[kMaxInputs];
+  FoldWarpRoom<kDType> warps[kWarps];
+  DecodeTables tables;
+  Fold fold;       // the arguments of the launch, for who needs them in memory
+  uint32_t found;  // the worst status of the inputs
+};
+
+// Where a tile goes.
+struct TilePlace {
+  uint8_t* memory;
+  bool aligned;
+  bool wide;  // as accumulators, neither divided nor rounded
+};
+
+// What a block needs to fold any tile.
+template <DType kDType>
+class Folder {
+ public:
+  using Accumulator = typename Accumulators<kDType>::Accumulator;
+  static constexpr FloatFormat kFormat = float_format(kDType);
+
+  UZIP_DEVICE Folder(const Fold& fold, FoldRoom<kDType>& room, uint32_t* status)
+      : fold_(room.fold), room_(room), status_(status) {
+    if (thread_index() == 0) room.fold = fold;
+    sync_block();
+  }
+
+  // By the whole block, before anything else. False: an input is malformed; that is reported.
+  UZIP_DEVICE bool open() {
+    const int thread = thread_index();
+    room_.tables.fill(thread);
+    if (thread == 0) room_.found = 0;
+    sync_block();
+    if (thread < fold_.n_inputs) {
+      const auto found =
+          OpenInput<kDType>::open(fold_.inputs[thread], fold_.count, &room_.inputs[thread]);
+      if (found != FrameStatus::kOk) atomic_max(&room_.found, static_cast<uint32_t>(found));
+    }
+    sync_block();
+    if (room_.found == 0) return true;
+    if (block_index() == 0 && thread == 0) atomic_max(status_, room_.found);
+    return false;
+  }
+
+  UZIP_DEVICE uint32_t tiles() const { return static_cast<uint32_t>(fold_.count / kTileValues); }
+
+  // Folds a tile, by a warp; what it finds wrong it reports. Lanes write what they alone have read
+  // of plain values.
+  UZIP_DEVICE void fold_tile(uint32_t tile, TilePlace to) {
+    const int lane = thread_index() % kLanes;
+    Accumulators<kDType> sums(fold_.op, lane);
+    const auto* before = static_cast<const uint8_t*>(fold_.before);
+    constexpr size_t kWideTile = kTileValues * sizeof(Accumulator);
+    sums.begin(before == nullptr ? nullptr : before + tile * kWideTile);
+    const bool good = fold_inputs(tile, lane, sums);
+    if (!good && lane == 0) report(status_, FrameStatus::kTile);
+    if (to.wide) {
+      sums.store(to.memory);
+      return;
+    }
+    sums.divide_by(fold_.divisor);
+    MemorySink<kDType> memory{to.memory, to.aligned, lane};
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) memory.put(row, sums.rounded(row));
+  }
+
+  // Folds value i of those behind the last whole tile.
+  UZIP_DEVICE Accumulator fold_value(uint32_t i) const {
+    ValueFold value{*this, i, {}};
+    with_operator(fold_.op, value);
+    return value.sum;
+  }
+  UZIP_DEVICE typename ArithmeticOf<kDType>::Stored fold_and_round_value(uint32_t i) const {
+    const Accumulator sum = fold_value(i);
+    const auto by = static_cast<Accumulator>(fold_.divisor);
+    return ArithmeticOf<kDType>::narrow(fold_.divisor == 1 ? sum : divide(sum, by));
+  }
+  UZIP_DEVICE uint32_t remaining() const {
+    return static_cast<uint32_t>(fold_.count % kTileValues);
+  }
+
+  // Of the inputs; nullptr where all are plain.
+  UZIP_DEVICE const OpenInput<kDType>* first_frame() const {
+    for (int i = 0; i < fold_.n_inputs; ++i) {
+      if (room_.inputs[i].values == nullptr) return &room_.inputs[i];
+    }
+    return nullptr;
+  }
+
+  UZIP_DEVICE const Fold& fold() const { return fold_; }
+  UZIP_DEVICE uint32_t* status() const { return status_; }
+
+ private:
+  // False: a frame is malformed in the tile.
+  UZIP_DEVICE bool fold_inputs(uint32_t tile, int lane, Accumulators<kDType>& sums) {
+    FoldWarpRoom<kDType>& room = room_.warps[thread_index() / kLanes];
+    bool good = true;
+#pragma unroll 1
+    for (int i = 0; i < fold_.n_inputs; ++i) {
+      const OpenInput<kDType>& input = room_.inputs[i];
+      if (input.values != nullptr) {
+        sums.fold(input.values + uint64_t{tile} * kFormat.tile_bytes(), input.aligned);
+        continue;
+      }
+      TileStep step{input.tier, tile, room_.tables, room, lane, true};
+      with_menu<2>(input.menu, step);
+      sync_lanes();  // raw tiles are copied by other lanes
+      sums.fold(room.values, true);
+      sync_lanes();
+      good = step.good && good;
+    }
+    return good;
+  }
+
+  // A tile of a frame on its way to the room.
+  struct TileStep {
+    const TierFrame<kDType>& tier;
+    uint32_t tile;
+    const DecodeTables& tables;
+    FoldWarpRoom<kDType>& room;
+    int lane;
+    bool good;
+
+    template <int kMenu>
+    UZIP_DEVICE void run() {
+      MemorySink<kDType> sink{room.values, true, lane};
+      good = tier.template decode<kMenu>(tile, tables, room.tail, lane, sink);
+    }
+  };
+
+  struct ValueFold {
+    const Folder& folder;
+    uint32_t i;
+    Accumulator sum;
+
+    template <typename Operator>
+    UZIP_DEVICE void run() {
+      using Stored = typename ArithmeticOf<kDType>::Stored;
+      const Fold& fold = folder.fold_;
+      const auto* before = static_cast<const Accumulator*>(fold.before);
+      sum = before == nullptr ? neutral<Accumulator>(fold.op)
+                              : before[uint64_t{folder.tiles()} * kTileValues + i];
+      for (int k = 0; k < fold.n_inputs; ++k) {
+        const auto* values = reinterpret_cast<const Stored*>(folder.room_.inputs[k].remainder);
+        sum = Operator::apply(sum, ArithmeticOf<kDType>::widen(values[i]));
+      }
+    }
+  };
+
+  const Fold& fold_;
+  FoldRoom<kDType>& room_;
+  uint32_t* status_;
+};
+
+// Says what is wrong with the arguments of a fold, or nullptr.
+inline const char* check_fold(const Fold& fold) {
+  if (fold.dtype == DType::kBytes) return "expected values of a float type to fold, found bytes";
+  if (fold.n_inputs < 1 || fold.n_inputs > kMaxInputs) return "expected 1 to 16 inputs";
+  if (fold.divisor < 1) return "expected a divisor of at least 1";
+  if (fold.count >= uint64_t{1} << 41) return "expected less than 2^41 values";
+  if (!is_aligned(fold.before, kAlignment)) return "expected accumulators aligned to 16 bytes";
+  for (int i = 0; i < fold.n_inputs; ++i) {
+    const FoldInput& input = fold.inputs[i];
+    if (input.frame_bytes == kPlainValues) {
+      if (!is_aligned(input.memory, float_format(fold.dtype).itemsize)) {
+        return "expected values aligned to their own size";
+      }
+    } else if (input.frame_bytes < kHeaderBytes) {
+      return "expected at least the 64 bytes of a header";
+    } else if (!is_aligned(input.memory, kAlignment)) {
+      return "expected a frame aligned to 16 bytes";
+    }
+  }
+  return nullptr;
+}
+
+// Calls code.run<data type>().
+template <typename Code>
+const char* with_float(DType dtype, const Code& code) {
+  switch (dtype) {
+    case DType::kBFloat16:
+      return code.template run<DType::kBFloat16>();
+    case DType::kFloat16:
+      return code.template run<DType::kFloat16>();
+    case DType::kFloat32:
+      return code.template run<DType::kFloat32>();
+    case DType::kFloat64:
+      return code.template run<DType::kFloat64>();
+    case DType::kFloat8E4M3FN:
+      return code.template run<DType::kFloat8E4M3FN>();
+    default:
+      return code.template run<DType::kFloat8E5M2>();
+  }
+}
+
+}  // namespace uzip::gpu

@@ -1,0 +1,214 @@
+// Folds that become a frame in the same launch.
+//
+// As encode_gpu.cu, but for where values come from: a warp folds its tile of a group to memory, and
+// codes it from there. The parameters are foretold, as nobody has seen the values before.
+#include "fold_gpu.hpp"
+#include "frame_encode_gpu.hpp"
+
+namespace uzip::gpu {
+namespace {
+
+template <DType kDType>
+struct ReduceEncodeRoom {
+  EncodeRoom<kDType> encode;
+  FoldRoom<kDType> fold;
+};
+
+// The values of a fold, for GroupEncoder: in `out`, or where there is none in the warp's room.
+template <DType kDType>
+class FoldSource {
+ public:
+  static constexpr FloatFormat kFormat = float_format(kDType);
+
+  UZIP_DEVICE FoldSource(Folder<kDType>& folder, FoldRoom<kDType>& room, uint8_t* out)
+      : folder_(folder), room_(room), out_(out) {}
+
+  UZIP_DEVICE uint64_t count() const { return folder_.fold().count; }
+  UZIP_DEVICE bool aligned() const { return is_aligned(out_, kAlignment); }
+
+  UZIP_DEVICE const uint8_t* values(uint32_t tile) {
+    uint8_t* to = place(tile);
+    folder_.fold_tile(tile, {to, aligned(), false});
+    sync_lanes();
+    return to;
+  }
+  UZIP_DEVICE const uint8_t* values_again(uint32_t tile) {
+    return out_ != nullptr ? place(tile) : fold_again(tile);
+  }
+  UZIP_DEVICE bool sound() const { return *folder_.status() == 0; }
+
+  UZIP_DEVICE void write_remainder(uint8_t* to) {
+    using Stored = typename ArithmeticOf<kDType>::Stored;
+    auto* out = reinterpret_cast<Stored*>(out_) + uint64_t{folder_.tiles()} * kTileValues;
+    for (auto i = static_cast<uint32_t>(thread_index()); i < folder_.remaining(); i += kThreads) {
+      const Stored value = folder_.fold_and_round_value(i);
+      reinterpret_cast<Stored*>(to)[i] = value;
+      if (out_ != nullptr) out[i] = value;
+    }
+  }
+
+  // By one block, of values that were all made; without `out` they are made again.
+  UZIP_DEVICE void write_raw_frame(uint8_t* frame, Part part) {
+    if (out_ != nullptr) {
+      write_raw({out_, count(), aligned()}, kDType, frame, part);
+      return;
+    }
+    write_values(frame + kHeaderBytes, part);
+    if (thread_index() == 0) write_raw_header<kDType>(frame, count());
+  }
+
+  // Values that were not made yet.
+  UZIP_DEVICE_CALL void write_values(uint8_t* to, Part part) {
+    const int lane = thread_index() % kLanes;
+    const int warp = thread_index() / kLanes;
+    constexpr uint64_t kTileBytes = kFormat.tile_bytes();
+    for (uint32_t tile = part.block * kWarps + static_cast<uint32_t>(warp); tile < folder_.tiles();
+         tile += part.blocks * kWarps) {
+      folder_.fold_tile(tile, {to + tile * kTileBytes, true, false});
+      if (out_ == nullptr) continue;
+      sync_lanes();
+      copy_bytes(out_ + tile * kTileBytes, to + tile * kTileBytes, kTileBytes,
+                 static_cast<uint64_t>(lane), kLanes);
+    }
+    if (part.block == 0) write_remainder(to + folder_.tiles() * kTileBytes);
+  }
+
+ private:
+  UZIP_DEVICE uint8_t* place(uint32_t tile) {
+    return out_ != nullptr ? out_ + uint64_t{tile} * kFormat.tile_bytes()
+                           : room_.warps[thread_index() / kLanes].values;
+  }
+  // Rare: of raw tiles only.
+  UZIP_DEVICE_CALL const uint8_t* fold_again(uint32_t tile) { return values(tile); }
+
+  Folder<kDType>& folder_;
+  FoldRoom<kDType>& room_;
+  uint8_t* out_;
+};
+
+// Sets the choice to what is foretold, by one warp.
+template <DType kDType>
+UZIP_DEVICE void foretell(const Forecast& forecast, const Folder<kDType>& folder, int lane,
+                          Choice* choice) {
+  constexpr FloatFormat kFormat = float_format(kDType);
+  if (lane == 0) {
+    choice->raw = true;
+    if (forecast.like != nullptr) {
+      const Header header = *static_cast<const Header*>(forecast.like);
+      const FrameStatus found = check_header(header, header.frame_bytes, kDType, header.count);
+      choice->raw = found != FrameStatus::kOk || static_cast<Codec>(header.codec) != Codec::kTier;
+      choice->parameters = parameters_of(header);
+    } else if (const OpenInput<kDType>* input = folder.first_frame()) {
+      choice->raw = false;
+      choice->parameters = input->parameters;
+      // Sums of values that end in zeros need not do so.
+      const bool is_one_of_them =
+          folder.fold().op == ReduceOp::kMin || folder.fold().op == ReduceOp::kMax;
+      if (!is_one_of_them || folder.fold().divisor != 1) choice->parameters.zero_planes = 0;
+    }
+    if (choice->raw) choice->parameters = {};
+    choice->parameters.base += static_cast<uint32_t>(forecast.base_shift);
+    choice->parameters.base %= static_cast<uint32_t>(kFormat.symbols());
+  }
+  sync_lanes();
+  if (lane < kWindow) {
+    const auto offset = static_cast<int>(nibble(choice->parameters.order, lane));
+    set_digits(Menu::of(choice->parameters.menu), offset, lane, &choice->digits);
+  }
+}
+
+// A tile whose values are there, on its way to the encoder for its menu.
+template <typename Encoder>
+struct TileStep {
+  Encoder& encoder;
+  const uint8_t* values;
+  typename Encoder::CodedTile tile;
+
+  template <int kMenu>
+  UZIP_DEVICE void run() {
+    encoder.template code_values<kMenu>(values, &tile);
+  }
+};
+
+template <DType kDType, typename Encoder>
+UZIP_DEVICE void code_groups(FoldSource<kDType>& source, Encoder& encoder, int menu, Part part) {
+  int turn = 0;
+#pragma unroll 1
+  for (uint32_t group = part.block; group < encoder.groups(); group += part.blocks, turn ^= 1) {
+    TileStep<Encoder> step{encoder, nullptr, encoder.begin_tile(group, turn)};
+    if (step.tile.present) {
+      step.values = source.values(encoder.tile_of(group));
+      with_menu<1, 2>(menu, step);
+    }
+    encoder.take(step.tile);
+  }
+  encoder.take_no_more();
+}
+
+template <DType kDType>
+UZIP_KERNEL(kThreads, 2)
+reduce_encode_kernel(Fold fold, Forecast forecast, uint8_t* out, uint8_t* frame,
+                     EncodeScratch* scratch, uint32_t* status) {
+  auto& room = *reinterpret_cast<ReduceEncodeRoom<kDType>*>(shared_memory());
+  const Part part{block_index(), block_count()};
+  Folder<kDType> folder(fold, room.fold, status);
+  if (!folder.open()) {
+    if (part.block == 0 && thread_index() == 0) *reinterpret_cast<Header*>(frame) = Header{};
+    return;
+  }
+  Choice& choice = room.encode.choice;
+  if (thread_index() < kLanes) foretell(forecast, folder, thread_index(), &choice);
+  sync_block();
+  room.encode.tables.fill(Menu::of(choice.parameters.menu), choice.digits, thread_index());
+  sync_block();
+  FoldSource<kDType> source(folder, room.fold, out);
+  GroupEncoder encoder(source, frame, scratch, room.encode, part);
+  const bool raw = choice.raw || !encoder.has_room() || folder.tiles() == 0;
+  if (raw) {
+    source.write_values(frame + kHeaderBytes, part);
+  } else {
+    code_groups<kDType>(source, encoder, choice.parameters.menu, part);
+    if (part.block == 0) encoder.write_remainder();
+  }
+  encoder.finish(raw);
+}
+
+struct Launch {
+  const Fold& fold;
+  const Forecast& forecast;
+  uint8_t* out;
+  uint8_t* frame;
+  EncodeScratch* scratch;
+  uint32_t* status;
+  const DecodeOptions& options;
+  Stream stream;
+
+  template <DType kDType>
+  const char* run() const {
+    const auto kernel = reduce_encode_kernel<kDType>;
+    constexpr size_t kShared = sizeof(ReduceEncodeRoom<kDType>);
+    const uint64_t groups = (fold.count / kTileValues + kGroupTiles - 1) / kGroupTiles;
+    const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
+    return launch(kernel, blocks, kThreads, kShared, stream, fold, forecast, out, frame, scratch,
+                  status);
+  }
+};
+
+}  // namespace
+
+const char* decode_reduce_encode(const Fold& fold, const Forecast& forecast, void* out, void* frame,
+                                 EncodeScratch* scratch, uint32_t* status,
+                                 const DecodeOptions& options, void* stream) {
+  if (const char* failure = check_fold(fold)) return failure;
+  if (!is_aligned(frame, kAlignment) || !is_aligned(scratch, kAlignment)) {
+    return "expected a frame and scratch aligned to 16 bytes";
+  }
+  if (!is_aligned(out, float_format(fold.dtype).itemsize)) {
+    return "expected room for values aligned to their own size";
+  }
+  return with_float(fold.dtype,
+                    Launch{fold, forecast, static_cast<uint8_t*>(out), static_cast<uint8_t*>(frame),
+                           scratch, status, options, static_cast<Stream>(stream)});
+}
+
+}  // namespace uzip::gpu

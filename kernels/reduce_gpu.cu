@@ -1,0 +1,81 @@
+// Folds of frames and plain values, in one launch: a warp folds a tile at a time.
+#include "fold_gpu.hpp"
+
+namespace uzip::gpu {
+namespace {
+
+// By one block.
+template <DType kDType>
+UZIP_DEVICE void store_remainder(const TilePlace& result, const Folder<kDType>& folder) {
+  using Arithmetic = ArithmeticOf<kDType>;
+  const uint64_t first = uint64_t{folder.tiles()} * kTileValues;
+  for (uint32_t i = static_cast<uint32_t>(thread_index()); i < folder.remaining(); i += kThreads) {
+    if (result.wide) {
+      reinterpret_cast<typename Arithmetic::Accumulator*>(result.memory)[first + i] =
+          folder.fold_value(i);
+    } else {
+      reinterpret_cast<typename Arithmetic::Stored*>(result.memory)[first + i] =
+          folder.fold_and_round_value(i);
+    }
+  }
+}
+
+// On a multiprocessor; accumulators of 8 bytes need twice the registers.
+template <DType kDType>
+constexpr int kResident = float_format(kDType).itemsize == 8 ? 2 : 3;
+
+template <DType kDType>
+UZIP_KERNEL(kThreads, kResident<kDType>)
+reduce_kernel(Fold fold, TilePlace result, uint32_t* status) {
+  auto& room = *reinterpret_cast<FoldRoom<kDType>*>(shared_memory());
+  Folder<kDType> folder(fold, room, status);
+  if (!folder.open()) return;
+  const auto warp = static_cast<uint32_t>(thread_index() / kLanes);
+  const uint64_t tile_bytes =
+      kTileValues *
+      (result.wide ? sizeof(typename Folder<kDType>::Accumulator) : float_format(kDType).itemsize);
+  for (uint32_t tile = block_index() * kWarps + warp; tile < folder.tiles();
+       tile += block_count() * kWarps) {
+    folder.fold_tile(tile, {result.memory + tile * tile_bytes, result.aligned, result.wide});
+  }
+  if (block_index() == block_count() - 1) store_remainder<kDType>(result, folder);
+}
+
+struct Launch {
+  const Fold& fold;
+  TilePlace result;
+  uint32_t* status;
+  const DecodeOptions& options;
+  Stream stream;
+
+  template <DType kDType>
+  const char* run() const {
+    const auto kernel = reduce_kernel<kDType>;
+    constexpr size_t kShared = sizeof(FoldRoom<kDType>);
+    const uint64_t groups = fold.count / (kTileValues * kGroupTiles) + 1;
+    const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
+    return launch(kernel, blocks, kThreads, kShared, stream, fold, result, status);
+  }
+};
+
+}  // namespace
+
+const char* decode_reduce(const Fold& fold, void* out, uint32_t* status,
+                          const DecodeOptions& options, void* stream) {
+  if (const char* failure = check_fold(fold)) return failure;
+  if (!is_aligned(out, float_format(fold.dtype).itemsize)) {
+    return "expected room for values aligned to their own size";
+  }
+  const TilePlace result{static_cast<uint8_t*>(out), is_aligned(out, kAlignment), false};
+  return with_float(fold.dtype, Launch{fold, result, status, options, static_cast<Stream>(stream)});
+}
+
+const char* decode_accumulate(const Fold& fold, void* accumulators, uint32_t* status,
+                              const DecodeOptions& options, void* stream) {
+  if (const char* failure = check_fold(fold)) return failure;
+  if (!is_aligned(accumulators, kAlignment)) return "expected accumulators aligned to 16 bytes";
+  const TilePlace result{static_cast<uint8_t*>(accumulators), true, true};
+  return with_float(fold.dtype, Launch{fold, result, status, options, static_cast<Stream>(stream)});
+}
+
+}  // namespace uzip::gpu
