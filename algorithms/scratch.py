@@ -30,6 +30,11 @@ class Pool:
         self._kept_bytes = 0
         self._lock = threading.Lock()
 
+    @property
+    def kept_bytes(self) -> int:
+        """Size of the free buffers."""
+        return self._kept_bytes
+
     def take(self, nbytes: int) -> Bytes:
         """Return a buffer of ``nbytes`` with arbitrary content, aligned to a cache line."""
         room = rounded_up(nbytes)

@@ -12,6 +12,8 @@ import threading
 import time
 from pathlib import Path
 
+from uzipmpi.algorithms.scratch import scratch
+
 PAGE = os.sysconf("SC_PAGESIZE")
 
 
@@ -62,28 +64,73 @@ class Watchdog:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Memory:
-    """Resident memory after a warm-up, and how much it grows from there."""
+class Heap(ctypes.Structure):
+    """The C library's ``struct mallinfo2``."""
 
-    def __init__(self, most_growth: int) -> None:
-        self.most_growth = most_growth
-        self.before: int | None = None
-        self.now = 0
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            [
+                "arena",
+                "ordblks",
+                "smblks",
+                "hblks",
+                "hblkhd",
+                "usmblks",
+                "fsmblks",
+                "uordblks",
+                "fordblks",
+                "keepcost",
+            ]
+        )
+    )
+
+
+class Memory:
+    """What a process holds after a warm-up, and how much it grows from there.
+
+    Resident memory includes free scratch, of which there is more where more has been going on at
+    once; the heap in use is given without it, and must be flatter.
+    """
+
+    MOST_RESIDENT = 64 << 20
+    MOST_HEAP = 16 << 20
+
+    def __init__(self) -> None:
+        self.before: tuple[int, int] | None = None
+        self._growth = (0, 0)
 
     def measure(self) -> None:
         """Measure; the first time sets the mark."""
-        self.now = resident_bytes()
+        now = resident_bytes(), heap_bytes()
         if self.before is None:
-            self.before = self.now
+            self.before = now
+        self._growth = now[0] - self.before[0], now[1] - self.before[1]
 
     @property
-    def growth(self) -> int:
-        """Bytes more than at the mark."""
-        return self.now - (self.now if self.before is None else self.before)
+    def flat(self) -> bool:
+        """Whether it grew by less than is allowed."""
+        return self._growth[0] <= self.MOST_RESIDENT and self._growth[1] <= self.MOST_HEAP
 
     def __str__(self) -> str:
-        before = 0 if self.before is None else self.before
-        return f"{before >> 20} MiB after warm-up, {self.growth / (1 << 20):+.1f} MiB since"
+        names = (("resident", self.MOST_RESIDENT), ("heap", self.MOST_HEAP))
+        return ", ".join(
+            f"{name} {before >> 20} MiB after warm-up, {growth / (1 << 20):+.1f} MiB since"
+            f" (allowed {most >> 20})"
+            for (name, most), before, growth in zip(
+                names, self.before or (0, 0), self._growth, strict=True
+            )
+        )
+
+
+def heap_bytes() -> int:
+    """Return the bytes of the C library's heap in use, but for free scratch; 0 where unknown."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        return 0
+    libc.mallinfo2.restype = Heap
+    heap = libc.mallinfo2()
+    return int(heap.uordblks + heap.hblkhd) - scratch.kept_bytes
 
 
 def resident_bytes() -> int:
