@@ -70,18 +70,8 @@ class Heap(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_size_t)
         for name in (
-            [
-                "arena",
-                "ordblks",
-                "smblks",
-                "hblks",
-                "hblkhd",
-                "usmblks",
-                "fsmblks",
-                "uordblks",
-                "fordblks",
-                "keepcost",
-            ]
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
         )
     )
 
