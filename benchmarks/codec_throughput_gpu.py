@@ -135,7 +135,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--dtype", nargs="+", default=["bf16"], choices=DTYPES)
     parser.add_argument("--mib", nargs="+", type=int, default=[1, 4, 16, 256, 1024])
     parser.add_argument("--menu", nargs="+", type=int, default=[-1], help="-1: chosen by a sample")
-    parser.add_argument("--codec", default="tier", choices=["auto", "tier", "raw"])
+    parser.add_argument("--codec", default="tier", choices=["auto", "tier", "ans", "raw"])
     parser.add_argument("--max-blocks", type=int, default=0)
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
