@@ -7,6 +7,10 @@
 // them has asked simd.hpp first.
 #pragma once
 
+#if defined(__HIPCC__)
+#include <hip/hip_runtime.h>  // CUDA's compiler knows these words by itself
+#endif
+
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define UZIP_HD __host__ __device__ __forceinline__
 #else
@@ -81,7 +85,6 @@ UZIP_HD T divide(T a, T b) {
 #else
 
 #if defined(__HIPCC__)
-#include <hip/hip_runtime.h>
 #define UZIP_VENDOR(name) hip##name
 #define UZIP_MULTIPROCESSORS hipDeviceAttributeMultiprocessorCount
 #else
