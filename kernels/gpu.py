@@ -1,22 +1,35 @@
 """Frames of arrays in GPU memory: the face of the compiled GPU codec, and the only user of CuPy.
 
-``encode`` and ``decode`` work in CuPy's current stream, wait for nothing and can be captured in a
-CUDA graph. ``compress`` and ``decompress`` are like those of the package; they wait where a size or
-an error must be known.
+``encode`` and ``decode``, and the fused ``decode_reduce``, ``decode_reduce_encode`` and
+``encode_shards``, work in CuPy's current stream, wait for nothing and can be captured in a CUDA
+graph. ``compress`` and ``decompress`` are like those of the package; they wait where a size or an
+error must be known.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from uzipmpi.errors import FormatError
 from uzipmpi.kernels import codec as cpu
+from uzipmpi.kernels.reduce import OPS
 from uzipmpi.typing import Bytes, DType, Tensor
 
-__all__ = ["compress", "decode", "decompress", "encode", "is_device_array"]
+__all__ = [
+    "compress",
+    "decode",
+    "decode_reduce",
+    "decode_reduce_encode",
+    "decompress",
+    "encode",
+    "encode_shards",
+    "is_device_array",
+]
 
 Array = Any
 """A CuPy array: CuPy has no annotations of its own."""
@@ -28,6 +41,7 @@ _STATUS = {
     3: "another data type, count or size than the header's",
     4: "no header of version 1",
     5: "frequencies that are none",
+    6: "a codec that is not folded",
 }
 _scratches: dict[tuple[int, int], Array] = {}
 
@@ -73,7 +87,7 @@ def _scratch() -> Array:
     cupy = _cupy()
     key = (cupy.cuda.Device().id, _stream())
     if key not in _scratches:
-        _scratches[key] = cupy.zeros(_gpu().SCRATCH_BYTES, np.uint8)
+        _scratches[key] = cupy.zeros(_gpu().SCRATCH_BYTES * _gpu().MAX_SHARDS, np.uint8)
     return _scratches[key]
 
 
@@ -143,6 +157,222 @@ def decode(frame: Array, out: Array, status: Array, *, dtype: DType | None = Non
     _gpu().decode(
         frame.data.ptr, frame.size, dtype, count, memory.data.ptr, status.data.ptr, 0, _stream()
     )
+
+
+def decode_reduce(
+    op: str,
+    inputs: Sequence[Array],
+    out: Array,
+    status: Array,
+    *,
+    plain: Collection[int] = (),
+    divisor: int = 1,
+    dtype: DType | None = None,
+    accumulators: Array | None = None,
+) -> None:
+    """Fold frames, in the order of the sequence, as :func:`uzipmpi.kernels.reduce.fold` does.
+
+    Up to 16 inputs take one launch; the bits are those of a fold on the CPU.
+
+    Parameters
+    ----------
+    op
+        One of ``reduce.OPS``.
+    inputs
+        Frames of codec ``raw`` or ``tier``, as for :func:`decode`; all of ``out``'s count.
+    out
+        Array of the result. It may be one of the plain inputs.
+    status
+        As for :func:`decode`; another number also where a frame is of codec ``ans``.
+    plain
+        Which of the inputs are values as they are, by their places.
+    divisor
+        Divides the result before it is rounded.
+    dtype
+        What the values are, for types that CuPy lacks; else that of ``out``.
+    accumulators
+        For more than 16 inputs: room for a float32 of each value, a float64 for float64.
+
+    Raises
+    ------
+    ValueError
+        If the operator is unknown, sizes differ, or accumulators are needed and not given.
+    """
+    memory, found = _memory(out)
+    dtype = found if dtype is None else dtype
+    count = memory.size // dtype.itemsize
+    last, before = _fold_all_but_last(op, inputs, plain, dtype, count, status, accumulators)
+    _gpu().decode_reduce(
+        OPS.index(op),
+        dtype,
+        count,
+        divisor,
+        before,
+        *last,
+        memory.data.ptr,
+        status.data.ptr,
+        0,
+        _stream(),
+    )
+
+
+def decode_reduce_encode(
+    op: str,
+    inputs: Sequence[Array],
+    frame: Array,
+    status: Array,
+    *,
+    count: int,
+    dtype: DType,
+    out: Array | None = None,
+    plain: Collection[int] = (),
+    divisor: int = 1,
+    like: Array | None = None,
+    accumulators: Array | None = None,
+) -> None:
+    """Fold frames as :func:`decode_reduce` does, and encode the result, in the same launch.
+
+    Parameters
+    ----------
+    op, inputs, status, plain, divisor, accumulators
+        As there.
+    frame
+        As ``out`` of :func:`encode`. If an input is malformed its header becomes zeros, which no
+        decoder takes.
+    count, dtype
+        How many values there are, and what they are.
+    out
+        Where the result goes as well.
+    like
+        A frame, of which the header is read: the result is coded with its parameters, which cost
+        ratio if they do not fit. None: those of the first frame of codec ``tier`` among the inputs,
+        moved by what a sum of independent values grows.
+    """
+    memory = None if out is None else _memory(out)[0]
+    if memory is not None and memory.size != count * dtype.itemsize:
+        raise ValueError(f"expected room for {count} values, found {memory.size} bytes")
+    if frame.nbytes < cpu.bound(count, dtype):
+        raise ValueError(
+            f"expected at least {cpu.bound(count, dtype)} bytes for a frame, found {frame.nbytes}"
+        )
+    last, before = _fold_all_but_last(op, inputs, plain, dtype, count, status, accumulators)
+    growth = math.log2(len(inputs)) / 2 if op == "sum" else 0
+    _gpu().decode_reduce_encode(
+        OPS.index(op),
+        dtype,
+        count,
+        divisor,
+        before,
+        *last,
+        0 if like is None else like.data.ptr,
+        round(growth - math.log2(divisor)) if like is None else 0,
+        0 if memory is None else memory.data.ptr,
+        frame.data.ptr,
+        _scratch().data.ptr,
+        status.data.ptr,
+        0,
+        _stream(),
+    )
+
+
+def encode_shards(
+    shards: Sequence[Array],
+    frames: Sequence[Array],
+    *,
+    dtype: DType | None = None,
+    codec: str = "auto",
+    menu: int = -1,
+    max_blocks: int = 0,
+) -> None:
+    """Write the frames of many arrays, up to 64 in one launch.
+
+    Parameters
+    ----------
+    shards
+        C-contiguous arrays of one type; they may have any sizes, none as well.
+    frames
+        For each one what :func:`encode` calls ``out``.
+    dtype, menu, max_blocks
+        As there; the blocks are those of all arrays together.
+    codec
+        ``auto``, ``tier`` or ``raw``.
+
+    Raises
+    ------
+    ValueError
+        If there are more or fewer frames than arrays, or one is too small.
+    """
+    gpu = _gpu()
+    if len(shards) != len(frames):
+        raise ValueError(f"expected {len(shards)} frames, found {len(frames)}")
+    memories = [_memory(shard) for shard in shards]
+    for first in range(0, len(shards), gpu.MAX_SHARDS):
+        some = slice(first, first + gpu.MAX_SHARDS)
+        kind = memories[first][1] if dtype is None else dtype
+        counts = [memory.size // kind.itemsize for memory, _ in memories[some]]
+        for count, frame in zip(counts, frames[some], strict=True):
+            if frame.nbytes < cpu.bound(count, kind):
+                raise ValueError(
+                    f"expected at least {cpu.bound(count, kind)} bytes for a frame, "
+                    f"found {frame.nbytes}"
+                )
+        gpu.encode_shards(
+            [memory.data.ptr for memory, _ in memories[some]],
+            counts,
+            [frame.data.ptr for frame in frames[some]],
+            kind,
+            _scratch().data.ptr,
+            codec,
+            menu,
+            max_blocks,
+            _stream(),
+        )
+
+
+def _fold_all_but_last(
+    op: str,
+    inputs: Sequence[Array],
+    plain: Collection[int],
+    dtype: DType,
+    count: int,
+    status: Array,
+    accumulators: Array | None,
+) -> tuple[tuple[list[int], list[int]], int]:
+    """Fold all inputs but those of one launch; return these, and the accumulators' address."""
+    gpu = _gpu()
+    if op not in OPS:
+        raise ValueError(f"expected one of the operators {', '.join(OPS)}, found {op!r}")
+    nbytes = count * dtype.itemsize
+    for place in plain:
+        if inputs[place].nbytes != nbytes:
+            raise ValueError(f"expected {nbytes} bytes of values, found {inputs[place].nbytes}")
+    memories = [_memory(array)[0] for array in inputs]
+    addresses = [memory.data.ptr for memory in memories]
+    sizes = [gpu.PLAIN_VALUES if i in plain else m.size for i, m in enumerate(memories)]
+    wide = count * (8 if dtype is DType.FLOAT64 else 4)
+    if len(inputs) > gpu.MAX_INPUTS and (accumulators is None or accumulators.nbytes < wide):
+        raise ValueError(
+            f"expected accumulators of at least {wide} bytes for more than {gpu.MAX_INPUTS} inputs"
+        )
+    before = 0
+    first = 0
+    while len(inputs) - first > gpu.MAX_INPUTS:
+        some = slice(first, first + gpu.MAX_INPUTS)
+        room = cast(Array, accumulators).data.ptr
+        gpu.decode_accumulate(
+            OPS.index(op),
+            dtype,
+            count,
+            before,
+            addresses[some],
+            sizes[some],
+            room,
+            status.data.ptr,
+            0,
+            _stream(),
+        )
+        before, first = room, some.stop
+    return (addresses[first:], sizes[first:]), before
 
 
 def compress(
