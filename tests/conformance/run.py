@@ -49,7 +49,8 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true", help="without uzipmpi, nothing excluded")
     parser.add_argument("--timeout", type=float, default=1200, help="seconds for each run")
     arguments, options = parser.parse_known_args()
-    if not arguments.full:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without the ranks
+    if not arguments.full and "-i" not in options:
         options += ["-i", CORE]
     if arguments.plain:
         failed = run(arguments, "mpi4py", "plain", options, {})
@@ -104,8 +105,10 @@ def run(
             status = f"exit status {job.wait(arguments.timeout)}"
         except subprocess.TimeoutExpired:
             status = f"timeout after {arguments.timeout:.0f} s"
-            os.killpg(job.pid, signal.SIGTERM)  # mpirun ends its ranks
-            job.wait(30)
+        finally:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGTERM)  # mpirun ends its ranks
+                job.wait(30)
         output.seek(0)
         text = output.read()
     return report(mode, status, text, time.monotonic() - started)
