@@ -58,16 +58,16 @@ conformance-full: $(VENV)/conformance/test ## all of mpi4py's tests
 bench: $(VENV)/built $(VENV)/bench ## codec throughput beside zipnn, zstd, blosc2 and memcpy
 	$(VENV)/bin/python benchmarks/codec_throughput.py $(ARGS)
 
-# Nothing is run: no GPU is needed. One target each, as every further one takes as long again.
+# Nothing is run: no GPU is needed. One target and one data type, as each further one takes as long again.
 GPU_SOURCES := $(filter-out kernels/bindings_gpu.cu,$(wildcard kernels/*.cu))
-GPU_OPTIONS := -std=c++17 -O3 -Ikernels -c -o /dev/null
+GPU_OPTIONS := -std=c++17 -O3 -Ikernels -DUZIP_ONE_TYPE -c -o /dev/null
+GPU_JOBS    := $(shell nproc)
 
 gpu-check: ## compile the GPU half as CUDA and as HIP, as far as their compilers are found
-	@if command -v nvcc > /dev/null; then for source in $(GPU_SOURCES); do \
-	    echo "nvcc $$source"; nvcc -arch=sm_90 $(GPU_OPTIONS) $$source || exit 1; done; fi
-	@if command -v hipcc > /dev/null; then for source in $(GPU_SOURCES); do \
-	    echo "hipcc $$source"; HIP_PLATFORM=amd hipcc -x hip --offload-arch=gfx90a -Wno-pass-failed $(GPU_OPTIONS) $$source \
-	    || exit 1; done; fi
+	@if command -v nvcc > /dev/null; then echo $(GPU_SOURCES) | xargs -t -n 1 -P $(GPU_JOBS) \
+	    nvcc -arch=sm_90 $(GPU_OPTIONS); fi
+	@if command -v hipcc > /dev/null; then echo $(GPU_SOURCES) | HIP_PLATFORM=amd xargs -t -n 1 -P $(GPU_JOBS) \
+	    hipcc -x hip --offload-arch=gfx90a -Wno-pass-failed $(GPU_OPTIONS); fi
 
 # libFuzzer comes with clang. The compiler is found by its file: Debian's has its version in the name.
 SECONDS      ?= 60

@@ -73,14 +73,16 @@ const char* encode_ans(const Tensor& tensor, DType dtype, uint8_t* frame, Encode
   switch (dtype) {
     case DType::kBFloat16:
       return launch_for<DType::kBFloat16>(tensor, frame, scratch, options, queue);
+#if UZIP_ALL_TYPES
+    case DType::kFloat64:
+      return launch_for<DType::kFloat64>(tensor, frame, scratch, options, queue);
     case DType::kFloat16:
       return launch_for<DType::kFloat16>(tensor, frame, scratch, options, queue);
     case DType::kFloat32:
       return launch_for<DType::kFloat32>(tensor, frame, scratch, options, queue);
-    case DType::kFloat64:
-      return launch_for<DType::kFloat64>(tensor, frame, scratch, options, queue);
     case DType::kFloat8E4M3FN:
       return launch_for<DType::kFloat8E4M3FN>(tensor, frame, scratch, options, queue);
+#endif
     default:
       return launch_for<DType::kFloat8E5M2>(tensor, frame, scratch, options, queue);
   }

@@ -74,7 +74,7 @@ UZIP_DEVICE void decode_tier(const Header& header, const Frame& frame,
     return;
   }
   TileDecoder<kDType> decoder(tier, destination, room);
-  with_menu<2>(tier.menu_of(header), decoder);
+  with_menu<1, 2, 3>(tier.menu_of(header), decoder);
   if (!decoder.all_good() && thread_index() % kLanes == 0) report(status, FrameStatus::kTile);
   if (block_index() == block_count() - 1) {
     copy_bytes(destination.values + tier.sections().tiles * float_format(kDType).tile_bytes(),
@@ -178,16 +178,18 @@ const char* decode(const void* frame, uint64_t frame_bytes, DType dtype, uint64_
   switch (dtype) {
     case DType::kBFloat16:
       return decode_as<DType::kBFloat16>(source, destination, status, options, queue);
+#if UZIP_ALL_TYPES
+    case DType::kFloat64:
+      return decode_as<DType::kFloat64>(source, destination, status, options, queue);
     case DType::kFloat16:
       return decode_as<DType::kFloat16>(source, destination, status, options, queue);
     case DType::kFloat32:
       return decode_as<DType::kFloat32>(source, destination, status, options, queue);
-    case DType::kFloat64:
-      return decode_as<DType::kFloat64>(source, destination, status, options, queue);
     case DType::kFloat8E4M3FN:
       return decode_as<DType::kFloat8E4M3FN>(source, destination, status, options, queue);
     case DType::kFloat8E5M2:
       return decode_as<DType::kFloat8E5M2>(source, destination, status, options, queue);
+#endif
     default:
       return decode_as<DType::kBytes>(source, destination, status, options, queue);
   }

@@ -59,16 +59,18 @@ const char* encode(const void* values, uint64_t count, DType dtype, void* frame,
   switch (dtype) {
     case DType::kBFloat16:
       return encode_tier<DType::kBFloat16>(tensor, out, scratch, options, queue);
+#if UZIP_ALL_TYPES
+    case DType::kFloat64:
+      return encode_tier<DType::kFloat64>(tensor, out, scratch, options, queue);
     case DType::kFloat16:
       return encode_tier<DType::kFloat16>(tensor, out, scratch, options, queue);
     case DType::kFloat32:
       return encode_tier<DType::kFloat32>(tensor, out, scratch, options, queue);
-    case DType::kFloat64:
-      return encode_tier<DType::kFloat64>(tensor, out, scratch, options, queue);
     case DType::kFloat8E4M3FN:
       return encode_tier<DType::kFloat8E4M3FN>(tensor, out, scratch, options, queue);
     case DType::kFloat8E5M2:
       return encode_tier<DType::kFloat8E5M2>(tensor, out, scratch, options, queue);
+#endif
     default:
       return encode_raw(tensor, dtype, out, options, queue);
   }

@@ -186,7 +186,7 @@ UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch
     source.write_raw_frame(frame, part);
     return;
   }
-  with_menu<1, 2>(room.choice.parameters.menu, encoder);
+  with_menu<1, 2, 3>(room.choice.parameters.menu, encoder);
   if (part.block == 0) encoder.write_remainder();
   encoder.finish();
 }

@@ -397,14 +397,16 @@ const char* with_float(DType dtype, const Code& code) {
   switch (dtype) {
     case DType::kBFloat16:
       return code.template run<DType::kBFloat16>();
+#if UZIP_ALL_TYPES
+    case DType::kFloat64:
+      return code.template run<DType::kFloat64>();
     case DType::kFloat16:
       return code.template run<DType::kFloat16>();
     case DType::kFloat32:
       return code.template run<DType::kFloat32>();
-    case DType::kFloat64:
-      return code.template run<DType::kFloat64>();
     case DType::kFloat8E4M3FN:
       return code.template run<DType::kFloat8E4M3FN>();
+#endif
     default:
       return code.template run<DType::kFloat8E5M2>();
   }

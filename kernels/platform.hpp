@@ -45,37 +45,6 @@
 #define UZIP_GPU_SOURCE 0
 #endif
 
-namespace uzip {
-
-// Each is rounded by itself, to nearest: GPU compilers would fuse a product with a sum, which
-// changes the bits. (Processors' files are compiled without contraction.)
-#if defined(__CUDA_ARCH__)
-UZIP_HD float add(float a, float b) { return __fadd_rn(a, b); }
-UZIP_HD double add(double a, double b) { return __dadd_rn(a, b); }
-UZIP_HD float multiply(float a, float b) { return __fmul_rn(a, b); }
-UZIP_HD double multiply(double a, double b) { return __dmul_rn(a, b); }
-UZIP_HD float divide(float a, float b) { return __fdiv_rn(a, b); }
-UZIP_HD double divide(double a, double b) { return __ddiv_rn(a, b); }
-#else
-#if defined(__HIPCC__)
-#pragma clang fp contract(off)
-#endif
-template <typename T>
-UZIP_HD T add(T a, T b) {
-  return a + b;
-}
-template <typename T>
-UZIP_HD T multiply(T a, T b) {
-  return a * b;
-}
-template <typename T>
-UZIP_HD T divide(T a, T b) {
-  return a / b;
-}
-#endif
-
-}  // namespace uzip
-
 #if UZIP_GPU_SOURCE
 #include <cstddef>
 #include <cstdint>
@@ -187,3 +156,41 @@ const char* launch(Kernel kernel, int blocks, int threads, size_t shared_bytes, 
 }  // namespace uzip::gpu
 #endif  // UZIP_EMULATION
 #endif  // UZIP_GPU_SOURCE
+
+namespace uzip {
+
+// Each is rounded by itself, to nearest: GPU compilers would fuse a product with a sum, which
+// changes the bits. (Processors' files are compiled without contraction.)
+#if defined(__CUDA_ARCH__)
+UZIP_HD float add(float a, float b) { return __fadd_rn(a, b); }
+UZIP_HD double add(double a, double b) { return __dadd_rn(a, b); }
+UZIP_HD float multiply(float a, float b) { return __fmul_rn(a, b); }
+UZIP_HD double multiply(double a, double b) { return __dmul_rn(a, b); }
+UZIP_HD float divide(float a, float b) { return __fdiv_rn(a, b); }
+UZIP_HD double divide(double a, double b) { return __ddiv_rn(a, b); }
+#else
+#if defined(__HIPCC__)
+#pragma clang fp contract(off)
+#endif
+template <typename T>
+UZIP_HD T add(T a, T b) {
+  return a + b;
+}
+template <typename T>
+UZIP_HD T multiply(T a, T b) {
+  return a * b;
+}
+template <typename T>
+UZIP_HD T divide(T a, T b) {
+  return a / b;
+}
+#endif
+
+}  // namespace uzip
+
+// To see quickly whether GPU sources compile, all data types but bfloat16 can be left out.
+#if defined(UZIP_ONE_TYPE)
+#define UZIP_ALL_TYPES 0
+#else
+#define UZIP_ALL_TYPES 1
+#endif

@@ -20,9 +20,9 @@ UZIP_DEVICE void store_remainder(const TilePlace& result, const Folder<kDType>& 
   }
 }
 
-// On a multiprocessor; accumulators of 8 bytes need twice the registers.
+// Blocks on a multiprocessor: 80 registers are enough for 16- and 8-bit types only.
 template <DType kDType>
-constexpr int kResident = float_format(kDType).itemsize == 8 ? 2 : 3;
+constexpr int kResident = float_format(kDType).itemsize > 2 ? 2 : 3;
 
 template <DType kDType>
 UZIP_KERNEL(kThreads, kResident<kDType>)

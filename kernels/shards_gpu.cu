@@ -99,16 +99,18 @@ const char* encode_shards(const Shard* shards, int n_shards, DType dtype, Encode
   switch (dtype) {
     case DType::kBFloat16:
       return encode_shards_as<DType::kBFloat16>(&table, scratch, options, queue);
+#if UZIP_ALL_TYPES
+    case DType::kFloat64:
+      return encode_shards_as<DType::kFloat64>(&table, scratch, options, queue);
     case DType::kFloat16:
       return encode_shards_as<DType::kFloat16>(&table, scratch, options, queue);
     case DType::kFloat32:
       return encode_shards_as<DType::kFloat32>(&table, scratch, options, queue);
-    case DType::kFloat64:
-      return encode_shards_as<DType::kFloat64>(&table, scratch, options, queue);
     case DType::kFloat8E4M3FN:
       return encode_shards_as<DType::kFloat8E4M3FN>(&table, scratch, options, queue);
     case DType::kFloat8E5M2:
       return encode_shards_as<DType::kFloat8E5M2>(&table, scratch, options, queue);
+#endif
     default:
       return encode_shards_as<DType::kBytes>(&table, scratch, options, queue);
   }
