@@ -142,7 +142,7 @@ UZIP_DEVICE uint32_t spread_half(uint32_t bits) {
 }
 
 // In lists, in place of a symbol of two bytes; other bytes of these lists are offsets.
-constexpr uint32_t kWideSymbols = repeat(kWindow);
+constexpr uint32_t kWideSymbols = kWindow * kOnes;
 
 // Where symbols come from: those of the ranks of a level, and the list of the level below.
 struct Source {
