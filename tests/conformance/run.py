@@ -35,6 +35,7 @@ ENVIRONMENT = {
     # More ranks than cores: who waits had better sleep (tests/conftest.py).
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "true",
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "256",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
 }
 FAILURE = re.compile(r"(?:FAIL|ERROR): (\S+ \(\S+\))")
 SUMMARY = re.compile(r"Ran (\d+) tests in [\d.]+s")
