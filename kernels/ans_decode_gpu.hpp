@@ -169,9 +169,12 @@ class WordReader {
     if (next_ < n_chunks_) {
       chunk = *reinterpret_cast<const Chunk*>(chunks_);
     } else if (next_ == n_chunks_) {
-#pragma unroll 1
-      for (uint32_t i = 0; i < n_last_; ++i) {
-        chunk.words[i / 4] |= uint32_t{chunks_[i]} << 8 * (i % 4);
+      // Without indices that change, so that the chunk stays in registers.
+#pragma unroll
+      for (int i = 0; i < kAlignment / 2; ++i) {
+        if (2 * static_cast<uint32_t>(i) >= n_last_) continue;
+        const uint32_t word = reinterpret_cast<const uint16_t*>(chunks_)[i];
+        chunk.words[i / 2] |= word << 16 * (i % 2);
       }
     }
     next_ += kLanes;
@@ -188,7 +191,7 @@ class WordReader {
   WordWindow& window_;
   const uint8_t* chunks_;  // this lane's next
   uint32_t n_chunks_;      // whole ones
-  uint32_t n_last_;        // bytes of the one after them
+  uint32_t n_last_;        // bytes of the one after them, an even number
   int lane_;
   uint32_t next_;
   Chunk ahead_;

@@ -18,36 +18,48 @@ struct DecodeRoom {
   DecodeTables tables;
 };
 
-// Decodes a warp's tiles to memory.
+// Decodes a warp's tiles to memory. False: one is malformed.
+template <DType kDType, int kMenu>
+UZIP_DEVICE bool decode_tiles(const TierFrame<kDType>& frame, const Destination& destination) {
+  auto& room = *reinterpret_cast<DecodeRoom<kDType>*>(shared_memory());
+  const auto tiles = static_cast<uint32_t>(frame.sections().tiles);
+  const int warp = thread_index() / kLanes;
+  const int lane = thread_index() % kLanes;
+  constexpr int kTileBytes = float_format(kDType).tile_bytes();
+  bool all_good = true;
+  for (uint32_t tile = block_index() * kWarps + static_cast<uint32_t>(warp); tile < tiles;
+       tile += block_count() * kWarps) {
+    MemorySink<kDType> sink{destination.values + uint64_t{tile} * kTileBytes, destination.aligned,
+                            lane};
+    all_good =
+        frame.template decode<kMenu>(tile, room.tables, room.warps[warp], lane, sink) && all_good;
+  }
+  return all_good;
+}
+
+// With the code for any menu and layout. A call, so that the kernel's registers are for the others.
 template <DType kDType>
-class TileDecoder {
- public:
-  UZIP_DEVICE TileDecoder(const TierFrame<kDType>& frame, const Destination& destination,
-                          DecodeRoom<kDType>& room)
-      : frame_(frame), destination_(destination), room_(room) {}
+UZIP_DEVICE_CALL bool decode_any_tiles(Frame frame, Destination destination) {
+  const TierFrame<kDType> tier(frame, *reinterpret_cast<const Header*>(frame.bytes));
+  return decode_tiles<kDType, kAnyMenu>(tier, destination);
+}
+
+// For with_menu().
+template <DType kDType>
+struct TileDecoder {
+  const TierFrame<kDType>& tier;
+  const Frame& frame;
+  const Destination& destination;
+  bool all_good;
 
   template <int kMenu>
   UZIP_DEVICE void run() {
-    const auto tiles = static_cast<uint32_t>(frame_.sections().tiles);
-    const int warp = thread_index() / kLanes;
-    const int lane = thread_index() % kLanes;
-    constexpr int kTileBytes = float_format(kDType).tile_bytes();
-    for (uint32_t tile = block_index() * kWarps + static_cast<uint32_t>(warp); tile < tiles;
-         tile += block_count() * kWarps) {
-      MemorySink<kDType> sink{destination_.values + uint64_t{tile} * kTileBytes,
-                              destination_.aligned, lane};
-      all_good_ =
-          frame_.template decode<kMenu>(tile, room_.tables, room_.warps[warp], lane, sink) &&
-          all_good_;
+    if constexpr (kMenu == kAnyMenu) {
+      all_good = decode_any_tiles<kDType>(frame, destination);
+    } else {
+      all_good = decode_tiles<kDType, kMenu>(tier, destination);
     }
   }
-  UZIP_DEVICE bool all_good() const { return all_good_; }
-
- private:
-  const TierFrame<kDType>& frame_;
-  const Destination& destination_;
-  DecodeRoom<kDType>& room_;
-  bool all_good_ = true;
 };
 
 UZIP_DEVICE void copy_raw(const Frame& frame, DType dtype, const Destination& destination,
@@ -73,9 +85,9 @@ UZIP_DEVICE void decode_tier(const Header& header, const Frame& frame,
     if (first) report(status, FrameStatus::kSections);
     return;
   }
-  TileDecoder<kDType> decoder(tier, destination, room);
+  TileDecoder<kDType> decoder{tier, frame, destination, true};
   with_menu<1, 2, 3>(tier.menu_of(header), decoder);
-  if (!decoder.all_good() && thread_index() % kLanes == 0) report(status, FrameStatus::kTile);
+  if (!decoder.all_good && thread_index() % kLanes == 0) report(status, FrameStatus::kTile);
   if (block_index() == block_count() - 1) {
     copy_bytes(destination.values + tier.sections().tiles * float_format(kDType).tile_bytes(),
                tier.remainder(), tier.sections().remainder_bytes,
@@ -83,14 +95,14 @@ UZIP_DEVICE void decode_tier(const Header& header, const Frame& frame,
   }
 }
 
-// Blocks of ans are dealt out to the warps such that few blocks are spread over many processors.
+// Blocks of ans are dealt out to the warps such that few blocks are spread over many processors. A
+// call: what it needs of registers and what tier needs have nothing to do with each other.
 template <DType kDType>
-UZIP_DEVICE void decode_ans(const Header& header, const Frame& frame,
-                            const Destination& destination, uint32_t* status) {
+UZIP_DEVICE_CALL void decode_ans(Frame frame, Destination destination, uint32_t* status) {
   constexpr FloatFormat kFormat = float_format(kDType);
   auto& room = *reinterpret_cast<AnsDecodeRoom<kDType>*>(shared_memory());
   const bool first = block_index() == 0 && thread_index() == 0;
-  const AnsFrame<kDType> ans(frame, header);
+  const AnsFrame<kDType> ans(frame, *reinterpret_cast<const Header*>(frame.bytes));
   if (!ans.sizes_add_up()) {
     if (first) report(status, FrameStatus::kSections);
     return;
@@ -133,7 +145,7 @@ decode_kernel(Frame frame, Destination destination, uint32_t* status) {
   }
   if constexpr (kDType != DType::kBytes) {
     if (static_cast<Codec>(header.codec) == Codec::kAns) {
-      decode_ans<kDType>(header, frame, destination, status);
+      decode_ans<kDType>(frame, destination, status);
     } else {
       decode_tier<kDType>(header, frame, destination, status);
     }
