@@ -289,7 +289,8 @@ UZIP_DEVICE Mask put_sparse_level(const uint8_t* digits_of, int width, int shift
     const int bit = start + low_width * place;
     // Fields of 2 bits begin at even bits.
     atomic_or(room.tail + (bit >> 5), (digit & 3) << (bit & 31));
-    if (width == 3) atomic_or(room.tail + (high + place >> 5), digit >> 2 << (high + place & 31));
+    if (width == 3)
+      atomic_or(room.tail + ((high + place) >> 5), digit >> 2 << ((high + place) & 31));
   }
   return escaped;
 }
