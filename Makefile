@@ -32,7 +32,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 
 .PHONY: conformance conformance-full
-.PHONY: help build demo test bench gpu-check lint format dist-check clean fuzz fuzz-corpus tsan soak
+.PHONY: help build demo test bench gpu-check gpu-hostile lint format dist-check clean fuzz fuzz-corpus tsan soak
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -68,6 +68,9 @@ gpu-check: ## compile the GPU half as CUDA and as HIP, as far as their compilers
 	    nvcc -arch=sm_90 $(GPU_OPTIONS); fi
 	@if command -v hipcc > /dev/null; then echo $(GPU_SOURCES) | HIP_PLATFORM=amd xargs -t -n 1 -P $(GPU_JOBS) \
 	    hipcc -x hip --offload-arch=gfx90a -Wno-pass-failed $(GPU_OPTIONS); fi
+
+gpu-hostile: $(VENV)/built ## damaged frames on the emulated GPU under sanitizers (minutes)
+	UZIPMPI_SANITIZE=1 $(VENV)/bin/python -m pytest -q tests/gpu/test_hostile_frames.py
 
 # libFuzzer comes with clang. The compiler is found by its file: Debian's has its version in the name.
 SECONDS      ?= 60
