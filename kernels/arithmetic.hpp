@@ -5,7 +5,6 @@
 // branch. Each step is exact or correctly rounded by itself; hence all of them agree bit for bit.
 #pragma once
 
-#include <cstring>
 #include <type_traits>
 
 #include "format.hpp"
@@ -16,7 +15,7 @@ template <typename To, typename From>
 UZIP_HD To bit_cast(From from) {
   static_assert(sizeof(To) == sizeof(From));
   To to;
-  std::memcpy(&to, &from, sizeof to);
+  __builtin_memcpy(&to, &from, sizeof to);
   return to;
 }
 
@@ -63,6 +62,22 @@ struct SmallFloat {
   // Exponent field of 2^(1 - kBias - kMantissaBits), the smallest subnormal.
   static constexpr uint32_t kSmallest = 128 - kBias - kMantissaBits;
 
+#if UZIP_GPU_SOURCE
+  // Subnormals cost a GPU nothing, conversions of integers do: the fields are moved to where
+  // float32 has them, and a power of two makes up for the other bias.
+  UZIP_HD static float widen(S bits) {
+#if UZIP_PTX
+    if constexpr (kMantissaBits == 10) return widen_half(bits);
+#endif
+    constexpr uint32_t kFields = ((kSign - 1) << kShift) | 0x80000000u;
+    const auto top = static_cast<int32_t>(static_cast<uint32_t>(bits) << kSignShift);
+    const uint32_t moved = static_cast<uint32_t>(top >> (8 - kExponentBits)) & kFields;
+    const float scale = bit_cast<float>(static_cast<uint32_t>(254 - kBias) << 23);
+    const auto wide = bit_cast<uint32_t>(multiply(bit_cast<float>(moved), scale));
+    const bool is_special = (moved & 0x7FFFFFFF) >= kSpecial << kShift;
+    return bit_cast<float>(wide | (is_special ? kInfinity32 : 0));
+  }
+#else
   UZIP_HD static float widen(S bits) {
     const uint32_t sign = static_cast<uint32_t>(bits & kSign) << kSignShift;
     const auto value = static_cast<int32_t>(bits & (kSign - 1));
@@ -74,8 +89,12 @@ struct SmallFloat {
         select(value >= static_cast<int32_t>(kSpecial), kInfinity32 | (shifted & 0x7FFFFF), wide);
     return bit_cast<float>(sign | wide);
   }
+#endif
 
   UZIP_HD static S narrow(float x) {
+#if UZIP_GPU_SOURCE && UZIP_PTX
+    if constexpr (kMantissaBits == 10) return x == x ? narrow_half(x) : S{kNan};
+#endif
     const int32_t wide = magnitude(x);
     const auto bits = static_cast<uint32_t>(wide);
     const uint32_t sign = bit_cast<uint32_t>(x) >> kSignShift & kSign;

@@ -213,13 +213,18 @@ struct alignas(16) FoldWarpRoom {
   uint8_t values[float_format(kDType).tile_bytes()];
 };
 
+// The first in a block's shared memory, so that functions which are called need no pointer to it,
+// and know what memory it is.
 template <DType kDType>
 struct FoldRoom {
   OpenInput<kDType> inputs[kMaxInputs];
   FoldWarpRoom<kDType> warps[kWarps];
   DecodeTables tables;
-  Fold fold;       // the arguments of the launch, for who needs them in memory
-  uint32_t found;  // the worst status of the inputs
+  Fold fold;         // the arguments of the launch
+  uint32_t* status;  // for what was found
+  uint32_t found;    // the worst status of the inputs
+
+  UZIP_DEVICE static FoldRoom& get() { return *reinterpret_cast<FoldRoom*>(shared_memory()); }
 };
 
 // Where a tile goes.
@@ -229,144 +234,157 @@ struct TilePlace {
   bool wide;  // as accumulators, neither divided nor rounded
 };
 
-// What a block needs to fold any tile.
+// What a block does to fold any tile. All it knows is in its room.
 template <DType kDType>
 class Folder {
  public:
+  using Room = FoldRoom<kDType>;
   using Accumulator = typename Accumulators<kDType>::Accumulator;
+  using Stored = typename ArithmeticOf<kDType>::Stored;
   static constexpr FloatFormat kFormat = float_format(kDType);
 
-  UZIP_DEVICE Folder(const Fold& fold, FoldRoom<kDType>& room, uint32_t* status)
-      : fold_(room.fold), room_(room), status_(status) {
-    if (thread_index() == 0) room.fold = fold;
-    sync_block();
-  }
-
   // By the whole block, before anything else. False: an input is malformed; that is reported.
-  UZIP_DEVICE bool open() {
+  UZIP_DEVICE static bool open(const Fold& fold, uint32_t* status) {
+    Room& room = Room::get();
     const int thread = thread_index();
-    room_.tables.fill(thread);
-    if (thread == 0) room_.found = 0;
-    sync_block();
-    if (thread < fold_.n_inputs) {
-      const auto found =
-          OpenInput<kDType>::open(fold_.inputs[thread], fold_.count, &room_.inputs[thread]);
-      if (found != FrameStatus::kOk) atomic_max(&room_.found, static_cast<uint32_t>(found));
+    room.tables.fill(thread);
+    if (thread == 0) {
+      room.fold = fold;
+      room.status = status;
+      room.found = 0;
     }
     sync_block();
-    if (room_.found == 0) return true;
-    if (block_index() == 0 && thread == 0) atomic_max(status_, room_.found);
+    if (thread < fold.n_inputs) {
+      const auto found =
+          OpenInput<kDType>::open(room.fold.inputs[thread], fold.count, &room.inputs[thread]);
+      if (found != FrameStatus::kOk) atomic_max(&room.found, static_cast<uint32_t>(found));
+    }
+    sync_block();
+    if (room.found == 0) return true;
+    if (block_index() == 0 && thread == 0) atomic_max(status, room.found);
     return false;
   }
 
-  UZIP_DEVICE uint32_t tiles() const { return static_cast<uint32_t>(fold_.count / kTileValues); }
+  UZIP_DEVICE static const Fold& fold() { return Room::get().fold; }
+  UZIP_DEVICE static uint32_t tiles() { return static_cast<uint32_t>(fold().count / kTileValues); }
+  UZIP_DEVICE static uint32_t remaining() {
+    return static_cast<uint32_t>(fold().count % kTileValues);
+  }
 
   // Folds a tile, by a warp; what it finds wrong it reports. Lanes write what they alone have read
   // of plain values.
-  UZIP_DEVICE void fold_tile(uint32_t tile, TilePlace to) {
+  UZIP_DEVICE static void fold_tile(uint32_t tile, TilePlace to) {
+    const Fold& args = fold();
     const int lane = thread_index() % kLanes;
-    Accumulators<kDType> sums(fold_.op, lane);
-    const auto* before = static_cast<const uint8_t*>(fold_.before);
+    Accumulators<kDType> sums(args.op, lane);
+    const auto* before = static_cast<const uint8_t*>(args.before);
     constexpr size_t kWideTile = kTileValues * sizeof(Accumulator);
     sums.begin(before == nullptr ? nullptr : before + tile * kWideTile);
-    const bool good = fold_inputs(tile, lane, sums);
-    if (!good && lane == 0) report(status_, FrameStatus::kTile);
+    const bool good = fold_inputs(tile, sums);
+    if (!good && lane == 0) report(Room::get().status, FrameStatus::kTile);
     if (to.wide) {
       sums.store(to.memory);
       return;
     }
-    sums.divide_by(fold_.divisor);
+    sums.divide_by(args.divisor);
     MemorySink<kDType> memory{to.memory, to.aligned, lane};
 #pragma unroll
     for (int row = 0; row < kRows; ++row) memory.put(row, sums.rounded(row));
   }
 
+  // The same, for callers that need the registers for something else.
+  UZIP_DEVICE_CALL static void call_fold_tile(uint32_t tile, TilePlace to) { fold_tile(tile, to); }
+
   // Folds value i of those behind the last whole tile.
-  UZIP_DEVICE Accumulator fold_value(uint32_t i) const {
-    ValueFold value{*this, i, {}};
-    with_operator(fold_.op, value);
+  UZIP_DEVICE static Accumulator fold_value(uint32_t i) {
+    ValueFold value{i, {}};
+    with_operator(fold().op, value);
     return value.sum;
   }
-  UZIP_DEVICE typename ArithmeticOf<kDType>::Stored fold_and_round_value(uint32_t i) const {
+  UZIP_DEVICE static Stored fold_and_round_value(uint32_t i) {
     const Accumulator sum = fold_value(i);
-    const auto by = static_cast<Accumulator>(fold_.divisor);
-    return ArithmeticOf<kDType>::narrow(fold_.divisor == 1 ? sum : divide(sum, by));
-  }
-  UZIP_DEVICE uint32_t remaining() const {
-    return static_cast<uint32_t>(fold_.count % kTileValues);
+    const int divisor = fold().divisor;
+    return ArithmeticOf<kDType>::narrow(
+        divisor == 1 ? sum : divide(sum, static_cast<Accumulator>(divisor)));
   }
 
   // Of the inputs; nullptr where all are plain.
-  UZIP_DEVICE const OpenInput<kDType>* first_frame() const {
-    for (int i = 0; i < fold_.n_inputs; ++i) {
-      if (room_.inputs[i].values == nullptr) return &room_.inputs[i];
+  UZIP_DEVICE static const OpenInput<kDType>* first_frame() {
+    for (int i = 0; i < fold().n_inputs; ++i) {
+      const OpenInput<kDType>& input = Room::get().inputs[i];
+      if (input.values == nullptr) return &input;
     }
     return nullptr;
   }
 
-  UZIP_DEVICE const Fold& fold() const { return fold_; }
-  UZIP_DEVICE uint32_t* status() const { return status_; }
-
  private:
   // False: a frame is malformed in the tile.
-  UZIP_DEVICE bool fold_inputs(uint32_t tile, int lane, Accumulators<kDType>& sums) {
-    FoldWarpRoom<kDType>& room = room_.warps[thread_index() / kLanes];
+  UZIP_DEVICE static bool fold_inputs(uint32_t tile, Accumulators<kDType>& sums) {
+    Room& room = Room::get();
     bool good = true;
 #pragma unroll 1
-    for (int i = 0; i < fold_.n_inputs; ++i) {
-      const OpenInput<kDType>& input = room_.inputs[i];
+    for (int i = 0; i < room.fold.n_inputs; ++i) {
+      const OpenInput<kDType>& input = room.inputs[i];
       if (input.values != nullptr) {
         sums.fold(input.values + uint64_t{tile} * kFormat.tile_bytes(), input.aligned);
         continue;
       }
-      TileStep step{input.tier, tile, room_.tables, room, lane, true};
-      with_menu<2>(input.menu, step);
+      TileStep step{tile, i, true};
+      with_menu<1, 2, 3>(input.menu, step);
       sync_lanes();  // raw tiles are copied by other lanes
-      sums.fold(room.values, true);
+      sums.fold(room.warps[thread_index() / kLanes].values, true);
       sync_lanes();
       good = step.good && good;
     }
     return good;
   }
 
-  // A tile of a frame on its way to the room.
+  // Decodes a tile of an input to the warp's room. False: it is malformed.
+  template <int kMenu>
+  UZIP_DEVICE static bool decode_tile(uint32_t tile, int input) {
+    Room& room = Room::get();
+    FoldWarpRoom<kDType>& mine = room.warps[thread_index() / kLanes];
+    const int lane = thread_index() % kLanes;
+    MemorySink<kDType> sink{mine.values, true, lane};
+    return room.inputs[input].tier.template decode<kMenu>(tile, room.tables, mine.tail, lane, sink);
+  }
+  // With the code for any menu and layout.
+  UZIP_DEVICE_CALL static bool decode_any_tile(uint32_t tile, int input) {
+    return decode_tile<kAnyMenu>(tile, input);
+  }
+
+  // For with_menu().
   struct TileStep {
-    const TierFrame<kDType>& tier;
     uint32_t tile;
-    const DecodeTables& tables;
-    FoldWarpRoom<kDType>& room;
-    int lane;
+    int input;
     bool good;
 
     template <int kMenu>
     UZIP_DEVICE void run() {
-      MemorySink<kDType> sink{room.values, true, lane};
-      good = tier.template decode<kMenu>(tile, tables, room.tail, lane, sink);
+      if constexpr (kMenu == kAnyMenu) {
+        good = decode_any_tile(tile, input);
+      } else {
+        good = decode_tile<kMenu>(tile, input);
+      }
     }
   };
 
   struct ValueFold {
-    const Folder& folder;
     uint32_t i;
     Accumulator sum;
 
     template <typename Operator>
     UZIP_DEVICE void run() {
-      using Stored = typename ArithmeticOf<kDType>::Stored;
-      const Fold& fold = folder.fold_;
-      const auto* before = static_cast<const Accumulator*>(fold.before);
-      sum = before == nullptr ? neutral<Accumulator>(fold.op)
-                              : before[uint64_t{folder.tiles()} * kTileValues + i];
-      for (int k = 0; k < fold.n_inputs; ++k) {
-        const auto* values = reinterpret_cast<const Stored*>(folder.room_.inputs[k].remainder);
+      const Room& room = Room::get();
+      const auto* before = static_cast<const Accumulator*>(room.fold.before);
+      sum = before == nullptr ? neutral<Accumulator>(room.fold.op)
+                              : before[uint64_t{tiles()} * kTileValues + i];
+      for (int k = 0; k < room.fold.n_inputs; ++k) {
+        const auto* values = reinterpret_cast<const Stored*>(room.inputs[k].remainder);
         sum = Operator::apply(sum, ArithmeticOf<kDType>::widen(values[i]));
       }
     }
   };
-
-  const Fold& fold_;
-  FoldRoom<kDType>& room_;
-  uint32_t* status_;
 };
 
 // Says what is wrong with the arguments of a fold, or nullptr.
@@ -391,24 +409,24 @@ inline const char* check_fold(const Fold& fold) {
   return nullptr;
 }
 
-// Calls code.run<data type>().
+// Calls code.run<data type>(), for a float type.
 template <typename Code>
 const char* with_float(DType dtype, const Code& code) {
   switch (dtype) {
-    case DType::kBFloat16:
-      return code.template run<DType::kBFloat16>();
 #if UZIP_ALL_TYPES
-    case DType::kFloat64:
-      return code.template run<DType::kFloat64>();
     case DType::kFloat16:
       return code.template run<DType::kFloat16>();
     case DType::kFloat32:
       return code.template run<DType::kFloat32>();
+    case DType::kFloat64:
+      return code.template run<DType::kFloat64>();
     case DType::kFloat8E4M3FN:
       return code.template run<DType::kFloat8E4M3FN>();
+    case DType::kFloat8E5M2:
+      return code.template run<DType::kFloat8E5M2>();
 #endif
     default:
-      return code.template run<DType::kFloat8E5M2>();
+      return code.template run<DType::kBFloat16>();
   }
 }
 

@@ -186,6 +186,20 @@ UZIP_HD T divide(T a, T b) {
 }
 #endif
 
+#if UZIP_GPU_SOURCE && UZIP_PTX
+// float16, given as its bits, to and from float32. Their portable twin is in arithmetic.hpp.
+UZIP_HD float widen_half(uint16_t bits) {
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(bits));
+  return wide;
+}
+UZIP_HD uint16_t narrow_half(float value) {
+  uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+#endif
+
 }  // namespace uzip
 
 // To see quickly whether GPU sources compile, all data types but bfloat16 can be left out.

@@ -10,8 +10,8 @@ namespace {
 
 template <DType kDType>
 struct ReduceEncodeRoom {
-  EncodeRoom<kDType> encode;
   FoldRoom<kDType> fold;
+  EncodeRoom<kDType> encode;
 };
 
 // The values of a fold, for GroupEncoder: in `out`, or where there is none in the warp's room.
@@ -20,28 +20,34 @@ class FoldSource {
  public:
   static constexpr FloatFormat kFormat = float_format(kDType);
 
-  UZIP_DEVICE FoldSource(Folder<kDType>& folder, FoldRoom<kDType>& room, uint8_t* out)
-      : folder_(folder), room_(room), out_(out) {}
+  using Folding = Folder<kDType>;
 
-  UZIP_DEVICE uint64_t count() const { return folder_.fold().count; }
+  UZIP_DEVICE explicit FoldSource(uint8_t* out) : out_(out) {}
+
+  UZIP_DEVICE uint64_t count() const { return Folding::fold().count; }
   UZIP_DEVICE bool aligned() const { return is_aligned(out_, kAlignment); }
 
   UZIP_DEVICE const uint8_t* values(uint32_t tile) {
     uint8_t* to = place(tile);
-    folder_.fold_tile(tile, {to, aligned(), false});
+    Folding::call_fold_tile(tile, {to, aligned(), false});
     sync_lanes();
     return to;
   }
   UZIP_DEVICE const uint8_t* values_again(uint32_t tile) {
-    return out_ != nullptr ? place(tile) : fold_again(tile);
+    uint8_t* to = place(tile);
+    if (out_ == nullptr) {
+      Folding::call_fold_tile(tile, {to, true, false});
+      sync_lanes();
+    }
+    return to;
   }
-  UZIP_DEVICE bool sound() const { return *folder_.status() == 0; }
+  UZIP_DEVICE bool sound() const { return *FoldRoom<kDType>::get().status == 0; }
 
   UZIP_DEVICE void write_remainder(uint8_t* to) {
     using Stored = typename ArithmeticOf<kDType>::Stored;
-    auto* out = reinterpret_cast<Stored*>(out_) + uint64_t{folder_.tiles()} * kTileValues;
-    for (auto i = static_cast<uint32_t>(thread_index()); i < folder_.remaining(); i += kThreads) {
-      const Stored value = folder_.fold_and_round_value(i);
+    auto* out = reinterpret_cast<Stored*>(out_) + uint64_t{Folding::tiles()} * kTileValues;
+    for (auto i = static_cast<uint32_t>(thread_index()); i < Folding::remaining(); i += kThreads) {
+      const Stored value = Folding::fold_and_round_value(i);
       reinterpret_cast<Stored*>(to)[i] = value;
       if (out_ != nullptr) out[i] = value;
     }
@@ -58,38 +64,33 @@ class FoldSource {
   }
 
   // Values that were not made yet.
-  UZIP_DEVICE_CALL void write_values(uint8_t* to, Part part) {
+  UZIP_DEVICE void write_values(uint8_t* to, Part part) {
     const int lane = thread_index() % kLanes;
     const int warp = thread_index() / kLanes;
     constexpr uint64_t kTileBytes = kFormat.tile_bytes();
-    for (uint32_t tile = part.block * kWarps + static_cast<uint32_t>(warp); tile < folder_.tiles();
+    for (uint32_t tile = part.block * kWarps + static_cast<uint32_t>(warp); tile < Folding::tiles();
          tile += part.blocks * kWarps) {
-      folder_.fold_tile(tile, {to + tile * kTileBytes, true, false});
+      Folding::call_fold_tile(tile, {to + tile * kTileBytes, true, false});
       if (out_ == nullptr) continue;
       sync_lanes();
       copy_bytes(out_ + tile * kTileBytes, to + tile * kTileBytes, kTileBytes,
                  static_cast<uint64_t>(lane), kLanes);
     }
-    if (part.block == 0) write_remainder(to + folder_.tiles() * kTileBytes);
+    if (part.block == 0) write_remainder(to + Folding::tiles() * kTileBytes);
   }
 
  private:
   UZIP_DEVICE uint8_t* place(uint32_t tile) {
     return out_ != nullptr ? out_ + uint64_t{tile} * kFormat.tile_bytes()
-                           : room_.warps[thread_index() / kLanes].values;
+                           : FoldRoom<kDType>::get().warps[thread_index() / kLanes].values;
   }
-  // Rare: of raw tiles only.
-  UZIP_DEVICE_CALL const uint8_t* fold_again(uint32_t tile) { return values(tile); }
-
-  Folder<kDType>& folder_;
-  FoldRoom<kDType>& room_;
   uint8_t* out_;
 };
 
 // Sets the choice to what is foretold, by one warp.
 template <DType kDType>
-UZIP_DEVICE void foretell(const Forecast& forecast, const Folder<kDType>& folder, int lane,
-                          Choice* choice) {
+UZIP_DEVICE void foretell(const Forecast& forecast, int lane, Choice* choice) {
+  using Folding = Folder<kDType>;
   constexpr FloatFormat kFormat = float_format(kDType);
   if (lane == 0) {
     choice->raw = true;
@@ -98,13 +99,13 @@ UZIP_DEVICE void foretell(const Forecast& forecast, const Folder<kDType>& folder
       const FrameStatus found = check_header(header, header.frame_bytes, kDType, header.count);
       choice->raw = found != FrameStatus::kOk || static_cast<Codec>(header.codec) != Codec::kTier;
       choice->parameters = parameters_of(header);
-    } else if (const OpenInput<kDType>* input = folder.first_frame()) {
+    } else if (const OpenInput<kDType>* input = Folding::first_frame()) {
       choice->raw = false;
       choice->parameters = input->parameters;
       // Sums of values that end in zeros need not do so.
       const bool is_one_of_them =
-          folder.fold().op == ReduceOp::kMin || folder.fold().op == ReduceOp::kMax;
-      if (!is_one_of_them || folder.fold().divisor != 1) choice->parameters.zero_planes = 0;
+          Folding::fold().op == ReduceOp::kMin || Folding::fold().op == ReduceOp::kMax;
+      if (!is_one_of_them || Folding::fold().divisor != 1) choice->parameters.zero_planes = 0;
     }
     if (choice->raw) choice->parameters = {};
     choice->parameters.base += static_cast<uint32_t>(forecast.base_shift);
@@ -138,7 +139,7 @@ UZIP_DEVICE void code_groups(FoldSource<kDType>& source, Encoder& encoder, int m
     TileStep<Encoder> step{encoder, nullptr, encoder.begin_tile(group, turn)};
     if (step.tile.present) {
       step.values = source.values(encoder.tile_of(group));
-      with_menu<1, 2>(menu, step);
+      with_menu<1, 2, 3>(menu, step);
     }
     encoder.take(step.tile);
   }
@@ -151,19 +152,19 @@ reduce_encode_kernel(Fold fold, Forecast forecast, uint8_t* out, uint8_t* frame,
                      EncodeScratch* scratch, uint32_t* status) {
   auto& room = *reinterpret_cast<ReduceEncodeRoom<kDType>*>(shared_memory());
   const Part part{block_index(), block_count()};
-  Folder<kDType> folder(fold, room.fold, status);
-  if (!folder.open()) {
+  using Folding = Folder<kDType>;
+  if (!Folding::open(fold, status)) {
     if (part.block == 0 && thread_index() == 0) *reinterpret_cast<Header*>(frame) = Header{};
     return;
   }
   Choice& choice = room.encode.choice;
-  if (thread_index() < kLanes) foretell(forecast, folder, thread_index(), &choice);
+  if (thread_index() < kLanes) foretell<kDType>(forecast, thread_index(), &choice);
   sync_block();
   room.encode.tables.fill(Menu::of(choice.parameters.menu), choice.digits, thread_index());
   sync_block();
-  FoldSource<kDType> source(folder, room.fold, out);
+  FoldSource<kDType> source(out);
   GroupEncoder encoder(source, frame, scratch, room.encode, part);
-  const bool raw = choice.raw || !encoder.has_room() || folder.tiles() == 0;
+  const bool raw = choice.raw || !encoder.has_room() || Folding::tiles() == 0;
   if (raw) {
     source.write_values(frame + kHeaderBytes, part);
   } else {

@@ -6,16 +6,17 @@ namespace {
 
 // By one block.
 template <DType kDType>
-UZIP_DEVICE void store_remainder(const TilePlace& result, const Folder<kDType>& folder) {
-  using Arithmetic = ArithmeticOf<kDType>;
-  const uint64_t first = uint64_t{folder.tiles()} * kTileValues;
-  for (uint32_t i = static_cast<uint32_t>(thread_index()); i < folder.remaining(); i += kThreads) {
+UZIP_DEVICE void store_remainder(const TilePlace& result) {
+  using Folding = Folder<kDType>;
+  const uint64_t first = uint64_t{Folding::tiles()} * kTileValues;
+  for (uint32_t i = static_cast<uint32_t>(thread_index()); i < Folding::remaining();
+       i += kThreads) {
     if (result.wide) {
-      reinterpret_cast<typename Arithmetic::Accumulator*>(result.memory)[first + i] =
-          folder.fold_value(i);
+      reinterpret_cast<typename Folding::Accumulator*>(result.memory)[first + i] =
+          Folding::fold_value(i);
     } else {
-      reinterpret_cast<typename Arithmetic::Stored*>(result.memory)[first + i] =
-          folder.fold_and_round_value(i);
+      reinterpret_cast<typename Folding::Stored*>(result.memory)[first + i] =
+          Folding::fold_and_round_value(i);
     }
   }
 }
@@ -27,18 +28,16 @@ constexpr int kResident = float_format(kDType).itemsize > 2 ? 2 : 3;
 template <DType kDType>
 UZIP_KERNEL(kThreads, kResident<kDType>)
 reduce_kernel(Fold fold, TilePlace result, uint32_t* status) {
-  auto& room = *reinterpret_cast<FoldRoom<kDType>*>(shared_memory());
-  Folder<kDType> folder(fold, room, status);
-  if (!folder.open()) return;
+  using Folding = Folder<kDType>;
+  if (!Folding::open(fold, status)) return;
   const auto warp = static_cast<uint32_t>(thread_index() / kLanes);
-  const uint64_t tile_bytes =
-      kTileValues *
-      (result.wide ? sizeof(typename Folder<kDType>::Accumulator) : float_format(kDType).itemsize);
-  for (uint32_t tile = block_index() * kWarps + warp; tile < folder.tiles();
+  const uint64_t tile_bytes = kTileValues * (result.wide ? sizeof(typename Folding::Accumulator)
+                                                         : float_format(kDType).itemsize);
+  for (uint32_t tile = block_index() * kWarps + warp; tile < Folding::tiles();
        tile += block_count() * kWarps) {
-    folder.fold_tile(tile, {result.memory + tile * tile_bytes, result.aligned, result.wide});
+    Folding::fold_tile(tile, {result.memory + tile * tile_bytes, result.aligned, result.wide});
   }
-  if (block_index() == block_count() - 1) store_remainder<kDType>(result, folder);
+  if (block_index() == block_count() - 1) store_remainder<kDType>(result);
 }
 
 struct Launch {

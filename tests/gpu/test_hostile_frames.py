@@ -12,14 +12,16 @@ from emulator import HERE, KERNELS
 
 OPTIONS = ["-std=c++17", "-O1", "-g", "-Wno-unknown-pragmas", "-ffp-contract=off", f"-I{KERNELS}"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-GPU = ("encode_gpu.cu", "ans_encode_gpu.cu", "decode_gpu.cu")
+DRIVERS = {"hostile_frames": "144 frames", "hostile_reduce": "36 folds"}
 
 
-def build(folder: Path) -> Path:
-    """Compile both halves of the codec and the driver; return the program."""
-    sources = [KERNELS / name for name in GPU]
-    sources += [path for path in sorted(KERNELS.glob("*.cpp")) if path.name != "bindings.cpp"]
-    sources.append(HERE / "hostile_frames.cpp")
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both halves of the codec and the drivers, compiled; the programs' folder."""
+    folder = tmp_path_factory.mktemp("hostile")
+    sources = [*sorted(KERNELS.glob("*.cpp")), *sorted(KERNELS.glob("*.cu"))]
+    sources = [source for source in sources if "bindings" not in source.name]
+    sources += [HERE / f"{driver}.cpp" for driver in DRIVERS]
 
     def compile_source(source: Path) -> Path:
         target = folder / f"{source.stem}.o"
@@ -30,17 +32,20 @@ def build(folder: Path) -> Path:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(compile_source, sources))
-    program = folder / "hostile_frames"
-    subprocess.run(["g++", *SANITIZE, *objects, "-o", program, "-pthread"], check=True)
-    return program
+    for driver in DRIVERS:
+        parts = [path for path in objects if path.stem not in DRIVERS.keys() - {driver}]
+        command = ["g++", *SANITIZE, *parts, "-o", folder / driver, "-pthread"]
+        subprocess.run(command, check=True)
+    return folder
 
 
 @pytest.mark.timeout(1800)
-def test_both_decoders_agree_and_touch_only_what_is_theirs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_gpu_and_cpu_agree_and_touch_only_what_is_theirs(programs: Path, driver: str) -> None:
     # Lanes are coroutines, of whose stacks the sanitizer knows nothing.
     environment = os.environ | {"ASAN_OPTIONS": "detect_stack_use_after_return=0"}
     run = subprocess.run(
-        [build(tmp_path), "2"], env=environment, capture_output=True, text=True, timeout=600
+        [programs / driver, "2"], env=environment, capture_output=True, text=True, timeout=600
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "144 frames" in run.stdout
+    assert DRIVERS[driver] in run.stdout
