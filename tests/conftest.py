@@ -39,6 +39,8 @@ RANK_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "UZIPMPI_THREADS": "1",
     "PYTHONFAULTHANDLER": "1",
+    # Unbuffered ranks write a traceback in pieces, and mpirun labels each of them.
+    "PYTHONUNBUFFERED": "",
     # Open MPI refuses root and more ranks than cores unless told; MPICH ignores these.
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
