@@ -56,6 +56,12 @@ class Pool:
                 self._kept_bytes += room
                 self._free[room].append(buffer)
 
+    def clear(self) -> None:
+        """Free what was given back."""
+        with self._lock:
+            self._free.clear()
+            self._kept_bytes = 0
+
     def _kept(self, room: int) -> Bytes | None:
         """Return a buffer of this size that was given back, None if there is none."""
         with self._lock:

@@ -8,6 +8,7 @@ work themselves.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from typing import Any, Literal
 
@@ -19,7 +20,17 @@ from uzipmpi.requests import Completions
 from uzipmpi.standin import StandIn
 from uzipmpi.transports.transfer import Arrival, Transfer
 
-__all__ = ["Kept", "Operation", "Outcome", "Request", "Stages", "both", "in_background", "release"]
+__all__ = [
+    "Kept",
+    "Operation",
+    "Outcome",
+    "Request",
+    "Stages",
+    "both",
+    "in_background",
+    "release",
+    "share",
+]
 
 
 # Yields what it waits for; whatever went wrong there is raised at the yield.
@@ -154,10 +165,19 @@ class Request(Completions, MPI.Request, metaclass=StandIn, stands_for=MPI.Reques
     MPI's is ``MPI.ERR_OTHER`` there. But MPICH (5.0.2) aborts when its ``Waitall`` gets a null
     request beside one of these that is not complete; ``uzipmpi.Request.Waitall`` does not.
 
+    One that is dropped is freed, as MPI would keep it for ever: its operation runs to its end.
+    Objects made of it by mpi4py's own classes, or of its handle, must not be used from then on.
+
     The class may take the place of ``MPI.Request``: all requests are instances of it.
+
+    Attributes
+    ----------
+    sole
+        No other object stands for the request; one that does sees to it.
     """
 
     _operation: Operation | None = None
+    sole = True
 
     def __new__(
         cls, request: MPI.Request | None = None, operation: Operation | None = None
@@ -169,6 +189,16 @@ class Request(Completions, MPI.Request, metaclass=StandIn, stands_for=MPI.Reques
     ) -> None:
         self._operation = operation or getattr(request, "operation", None)
         share(request)
+
+    def __del__(self) -> None:
+        ending = sys.is_finalizing() or MPI.Is_finalized()
+        if self.sole and not ending and self._left_alone:
+            release(self)
+
+    @property
+    def _left_alone(self) -> bool:
+        """Whether nobody would see to the request if it is dropped now."""
+        return self.operation is not None
 
     @property
     def operation(self) -> Operation | None:
@@ -215,19 +245,11 @@ class Request(Completions, MPI.Request, metaclass=StandIn, stands_for=MPI.Reques
 
 
 class Kept(Request):
-    """A request of MPI's whose buffers live as long as they have to, should nobody wait for it.
+    """A request of MPI's whose buffers live as long as they have to, should nobody wait for it."""
 
-    Attributes
-    ----------
-    sole
-        No other object stands for the request; one that does sees to the buffers.
-    """
-
-    sole = True
-
-    def __del__(self) -> None:
-        if self.sole and self and not MPI.Is_finalized():
-            release(self)
+    @property
+    def _left_alone(self) -> bool:
+        return bool(self)
 
 
 class Outcome(Arrival):
@@ -273,8 +295,8 @@ def both(receiving: MPI.Request, sending: MPI.Request) -> Request:
 
 def share(request: MPI.Request | None) -> None:
     """Note that another object, which got the buffers with the handle, stands for a request."""
-    if type(request) is Kept:
-        request.sole = False
+    if isinstance(getattr(request, "sole", None), bool):
+        request.sole = False  # type: ignore[union-attr]
 
 
 def release(request: MPI.Request) -> None:

@@ -20,7 +20,7 @@ from uzipmpi.handle import Endpoint
 from uzipmpi.head import HEAD_BYTES
 from uzipmpi.landing import Landing, land, land_held
 from uzipmpi.matching import Held
-from uzipmpi.progress import Operation, Outcome, Stages
+from uzipmpi.progress import Operation, Outcome, Stages, share
 from uzipmpi.transports.transfer import Arrival
 from uzipmpi.typing import Tensor
 
@@ -119,7 +119,7 @@ def irecv_object(end: Endpoint, held: Held) -> MPI.Request:
         yield received
         operation.value = MPI.pickle.loads(pickled) if pickled.size else None
 
-    operation.begin(stages())
+    share(operation.begin(stages()))
     return operation.request
 
 

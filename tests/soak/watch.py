@@ -114,13 +114,14 @@ class Memory:
 
 
 def heap_bytes() -> int:
-    """Return the bytes of the C library's heap in use, but for free scratch; 0 where unknown."""
+    """Return the bytes of the C library's heap in use, without free scratch; 0 where unknown."""
+    scratch.clear()
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallinfo2"):
         return 0
     libc.mallinfo2.restype = Heap
     heap = libc.mallinfo2()
-    return int(heap.uordblks + heap.hblkhd) - scratch.kept_bytes
+    return int(heap.uordblks + heap.hblkhd)
 
 
 def resident_bytes() -> int:

@@ -16,6 +16,7 @@ from mpi4py import MPI
 import uzipmpi
 from uzipmpi.algorithms.sendrecv import Parts
 from uzipmpi.head import Head
+from uzipmpi.progress import Operation
 from uzipmpi.transports.mpi_host import MpiHost
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import DType
@@ -102,6 +103,11 @@ def test_dropped_requests() -> None:
         received = np.zeros(50_000, np.float32)
         comm.Recv(received, left, seed)
         assert same(received, tensor(50_000, 100 * left + seed))
+    comm.Barrier()
+    deadline = time.monotonic() + 20
+    while operations_alive() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not operations_alive()  # MPI has forgotten the requests as well
     comm.Isend(np.arange(500_000) + rank, right)  # goes as it is
     gc.collect()
     noise = [np.full(500_000, 7) for _ in range(4)]  # where the values were
@@ -109,6 +115,23 @@ def test_dropped_requests() -> None:
     comm.Recv(received, left)
     assert same(received, np.arange(500_000) + left)
     del noise
+
+
+def operations_alive() -> int:
+    """Return how many operations anything still refers to, MPI's requests for them included."""
+    gc.collect()
+    return sum(isinstance(thing, Operation) for thing in gc.get_objects())
+
+
+def test_a_copy_of_a_dropped_request() -> None:
+    """An object made of a request may outlive it."""
+    received = np.zeros(50_000, np.float32)
+    receiving = uzipmpi.Request(comm.Irecv(received, left, 1))
+    sending = uzipmpi.Request(uzipmpi.Request(comm.Isend(tensor(50_000, rank), right, 1)))
+    gc.collect()
+    assert sending.Wait()
+    assert receiving.Wait()
+    assert same(received, tensor(50_000, left))
 
 
 def test_progress_while_the_program_computes() -> None:
