@@ -1,14 +1,16 @@
-// The Python face of the GPU half: addresses and sizes, one m.def per function of codec_gpu.hpp and
-// reduce_gpu.hpp.
+// The Python face of the GPU half: addresses and sizes, one m.def per function of codec_gpu.hpp,
+// reduce_gpu.hpp and runtime_gpu.hpp.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "codec_gpu.hpp"
 #include "reduce_gpu.hpp"
+#include "runtime_gpu.hpp"
 
 namespace py = pybind11;
 
@@ -30,8 +32,14 @@ void check(const char* failure) {
   if (failure != nullptr) throw std::runtime_error(failure);
 }
 
+// Where kernels are launched: -1 leaves the thread's current device.
+struct Current {
+  explicit Current(int device) : current(device) { check(current.failure()); }
+  uzip::gpu::OnDevice current;
+};
+
 void encode(uint64_t values, uint64_t count, int dtype, uint64_t frame, uint64_t scratch,
-            const std::string& codec, int menu, int max_blocks, uint64_t stream) {
+            const std::string& codec, int menu, int max_blocks, int device, uint64_t stream) {
   if (codec != "auto" && codec != "tier" && codec != "ans" && codec != "raw") {
     throw py::value_error("expected codec auto, tier, ans or raw, found " + codec);
   }
@@ -50,16 +58,18 @@ void encode(uint64_t values, uint64_t count, int dtype, uint64_t frame, uint64_t
   }
   options.max_blocks = max_blocks;
   const py::gil_scoped_release release;
+  const Current current(device);
   check(uzip::gpu::encode(pointer<void>(values), count, parse_dtype(dtype), pointer<void>(frame),
                           pointer<uzip::gpu::EncodeScratch>(scratch), options,
                           pointer<void>(stream)));
 }
 
 void decode(uint64_t frame, uint64_t frame_bytes, int dtype, uint64_t count, uint64_t values,
-            uint64_t status, int max_blocks, uint64_t stream) {
+            uint64_t status, int max_blocks, int device, uint64_t stream) {
   uzip::gpu::DecodeOptions options;
   options.max_blocks = max_blocks;
   const py::gil_scoped_release release;
+  const Current current(device);
   check(uzip::gpu::decode(pointer<void>(frame), frame_bytes, parse_dtype(dtype), count,
                           pointer<void>(values), pointer<uint32_t>(status), options,
                           pointer<void>(stream)));
@@ -90,18 +100,20 @@ uzip::gpu::Fold make_fold(int op, int dtype, uint64_t count, int divisor, uint64
 
 void decode_reduce(int op, int dtype, uint64_t count, int divisor, uint64_t before,
                    const Addresses& inputs, const std::vector<uint64_t>& frame_bytes, uint64_t out,
-                   uint64_t status, int max_blocks, uint64_t stream) {
+                   uint64_t status, int max_blocks, int device, uint64_t stream) {
   const auto fold = make_fold(op, dtype, count, divisor, before, inputs, frame_bytes);
   const py::gil_scoped_release release;
+  const Current current(device);
   check(uzip::gpu::decode_reduce(fold, pointer<void>(out), pointer<uint32_t>(status), {max_blocks},
                                  pointer<void>(stream)));
 }
 
 void decode_accumulate(int op, int dtype, uint64_t count, uint64_t before, const Addresses& inputs,
                        const std::vector<uint64_t>& frame_bytes, uint64_t accumulators,
-                       uint64_t status, int max_blocks, uint64_t stream) {
+                       uint64_t status, int max_blocks, int device, uint64_t stream) {
   const auto fold = make_fold(op, dtype, count, 1, before, inputs, frame_bytes);
   const py::gil_scoped_release release;
+  const Current current(device);
   check(uzip::gpu::decode_accumulate(fold, pointer<void>(accumulators), pointer<uint32_t>(status),
                                      {max_blocks}, pointer<void>(stream)));
 }
@@ -109,9 +121,11 @@ void decode_accumulate(int op, int dtype, uint64_t count, uint64_t before, const
 void decode_reduce_encode(int op, int dtype, uint64_t count, int divisor, uint64_t before,
                           const Addresses& inputs, const std::vector<uint64_t>& frame_bytes,
                           uint64_t like, int base_shift, uint64_t out, uint64_t frame,
-                          uint64_t scratch, uint64_t status, int max_blocks, uint64_t stream) {
+                          uint64_t scratch, uint64_t status, int max_blocks, int device,
+                          uint64_t stream) {
   const auto fold = make_fold(op, dtype, count, divisor, before, inputs, frame_bytes);
   const py::gil_scoped_release release;
+  const Current current(device);
   check(uzip::gpu::decode_reduce_encode(
       fold, {pointer<void>(like), base_shift}, pointer<void>(out), pointer<void>(frame),
       pointer<uzip::gpu::EncodeScratch>(scratch), pointer<uint32_t>(status), {max_blocks},
@@ -120,7 +134,7 @@ void decode_reduce_encode(int op, int dtype, uint64_t count, int divisor, uint64
 
 void encode_shards(const Addresses& values, const std::vector<uint64_t>& counts,
                    const Addresses& frames, int dtype, uint64_t scratch, const std::string& codec,
-                   int menu, int max_blocks, uint64_t stream) {
+                   int menu, int max_blocks, int device, uint64_t stream) {
   if (codec != "auto" && codec != "tier" && codec != "raw") {
     throw py::value_error("expected codec auto, tier or raw for many tensors, found " + codec);
   }
@@ -140,23 +154,127 @@ void encode_shards(const Addresses& values, const std::vector<uint64_t>& counts,
     shards.push_back({pointer<void>(values[i]), counts[i], pointer<void>(frames[i])});
   }
   const py::gil_scoped_release release;
+  const Current current(device);
   check(uzip::gpu::encode_shards(shards.data(), static_cast<int>(shards.size()), parse_dtype(dtype),
                                  pointer<uzip::gpu::EncodeScratch>(scratch), options,
                                  pointer<void>(stream)));
 }
 
+// Calls a function that makes something; returns it as a number.
+template <typename Function, typename... Arguments>
+uint64_t made(const Function& function, Arguments... arguments) {
+  void* result = nullptr;
+  check(function(arguments..., &result));
+  return reinterpret_cast<uintptr_t>(result);
+}
+
+int device_count() {
+  int count = 0;
+  check(uzip::gpu::count_devices(&count));
+  return count;
+}
+
+int current_device() {
+  int device = 0;
+  check(uzip::gpu::find_current_device(&device));
+  return device;
+}
+
+std::tuple<int, int> place(uint64_t memory) {
+  uzip::gpu::Place found{};
+  check(uzip::gpu::find_place(pointer<void>(memory), &found));
+  return {static_cast<int>(found.kind), found.device};
+}
+
+uint64_t allocate(uint64_t nbytes, int device) { return made(uzip::gpu::allocate, nbytes, device); }
+
+void release(uint64_t memory, int device) {
+  check(uzip::gpu::release(pointer<void>(memory), device));
+}
+
+uint64_t allocate_pinned(uint64_t nbytes, int device) {
+  return made(uzip::gpu::allocate_pinned, nbytes, device);
+}
+
+void release_pinned(uint64_t memory, int device) {
+  check(uzip::gpu::release_pinned(pointer<void>(memory), device));
+}
+
+uint64_t create_stream(int device) { return made(uzip::gpu::create_stream, device); }
+
+void destroy_stream(uint64_t stream, int device) {
+  check(uzip::gpu::destroy_stream(pointer<void>(stream), device));
+}
+
+void synchronize_stream(uint64_t stream, int device) {
+  check(uzip::gpu::synchronize_stream(pointer<void>(stream), device));
+}
+
+void copy(uint64_t to, uint64_t from, uint64_t nbytes, int device, uint64_t stream) {
+  check(uzip::gpu::copy(pointer<void>(to), pointer<void>(from), nbytes, device,
+                        pointer<void>(stream)));
+}
+
+void set_bytes(uint64_t memory, int value, uint64_t nbytes, int device, uint64_t stream) {
+  check(uzip::gpu::set_bytes(pointer<void>(memory), value, nbytes, device, pointer<void>(stream)));
+}
+
+uint64_t create_event(int device) { return made(uzip::gpu::create_event, device); }
+
+void destroy_event(uint64_t event, int device) {
+  check(uzip::gpu::destroy_event(pointer<void>(event), device));
+}
+
+void record_event(uint64_t event, int device, uint64_t stream) {
+  check(uzip::gpu::record_event(pointer<void>(event), device, pointer<void>(stream)));
+}
+
+bool query_event(uint64_t event, int device) {
+  bool done = false;
+  check(uzip::gpu::query_event(pointer<void>(event), device, &done));
+  return done;
+}
+
+void synchronize_event(uint64_t event, int device) {
+  check(uzip::gpu::synchronize_event(pointer<void>(event), device));
+}
+
+void wait_for_event(uint64_t stream, int device, uint64_t event) {
+  check(uzip::gpu::wait_for_event(pointer<void>(stream), device, pointer<void>(event)));
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_gpu, m) {
-  m.doc() = "Compiled GPU codec of uzipmpi.";
+  m.doc() = "Compiled GPU codec of uzipmpi, and the runtime under it.";
   m.attr("SCRATCH_BYTES") = sizeof(uzip::gpu::EncodeScratch);
-  m.def("encode", &encode);
   m.attr("MAX_INPUTS") = uzip::gpu::kMaxInputs;
   m.attr("MAX_SHARDS") = uzip::gpu::kMaxShards;
   m.attr("PLAIN_VALUES") = uzip::gpu::kPlainValues;
+  m.def("encode", &encode);
   m.def("decode", &decode);
   m.def("decode_reduce", &decode_reduce);
   m.def("decode_accumulate", &decode_accumulate);
   m.def("decode_reduce_encode", &decode_reduce_encode);
   m.def("encode_shards", &encode_shards);
+  // Any call may meet a lock that a thread which waits for the device holds.
+  using Released = py::call_guard<py::gil_scoped_release>;
+  m.def("device_count", &device_count, Released());
+  m.def("current_device", &current_device, Released());
+  m.def("place", &place, Released());
+  m.def("allocate", &allocate, Released());
+  m.def("release", &release, Released());
+  m.def("allocate_pinned", &allocate_pinned, Released());
+  m.def("release_pinned", &release_pinned, Released());
+  m.def("create_stream", &create_stream, Released());
+  m.def("destroy_stream", &destroy_stream, Released());
+  m.def("synchronize_stream", &synchronize_stream, Released());
+  m.def("copy", &copy, Released());
+  m.def("set_bytes", &set_bytes, Released());
+  m.def("create_event", &create_event, Released());
+  m.def("destroy_event", &destroy_event, Released());
+  m.def("record_event", &record_event, Released());
+  m.def("query_event", &query_event, Released());
+  m.def("synchronize_event", &synchronize_event, Released());
+  m.def("wait_for_event", &wait_for_event, Released());
 }

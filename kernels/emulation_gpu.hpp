@@ -2,7 +2,8 @@
 // meet.
 //
 // For tests of GPU sources on machines without a GPU, compiled as C++ with UZIP_EMULATION. Blocks
-// run one after the other. Lanes that wait for others which never come are reported, and so are
+// run one after the other, at once in the default stream and as emulation_runtime.hpp says in
+// others. Lanes that wait for others which never come are reported, and so are
 // reads beyond shared memory's end when the tests compile with a sanitizer.
 #pragma once
 
@@ -14,6 +15,8 @@
 #include <functional>
 #include <memory>
 #include <vector>
+
+#include "emulation_runtime.hpp"
 
 #define UZIP_DEVICE inline
 #define UZIP_DEVICE_CALL inline
@@ -191,16 +194,20 @@ int resident_blocks(Kernel, int, size_t) {
 }
 
 template <typename Kernel, typename... Arguments>
-const char* launch(Kernel kernel, int blocks, int threads, size_t shared_bytes, Stream,
+const char* launch(Kernel kernel, int blocks, int threads, size_t shared_bytes, Stream stream,
                    Arguments... arguments) {
-  emulation::Block block(threads, (shared_bytes + 15) / 16 * 2);
-  emulation::running = &block;
-  emulation::blocks = static_cast<uint32_t>(blocks);
-  for (emulation::block = 0; emulation::block < emulation::blocks; ++emulation::block) {
-    block.run([&] { kernel(arguments...); });
-  }
-  emulation::running = nullptr;
-  return nullptr;
+  const auto run = [=] {
+    emulation::Block block(threads, (shared_bytes + 15) / 16 * 2);
+    emulation::running = &block;
+    emulation::blocks = static_cast<uint32_t>(blocks);
+    for (emulation::block = 0; emulation::block < emulation::blocks; ++emulation::block) {
+      block.run([&] { kernel(arguments...); });
+    }
+    emulation::running = nullptr;
+    return true;
+  };
+  const auto status = emulation::enqueue_kernel(stream, run);
+  return status == emulation::Success ? nullptr : emulation::GetErrorString(status);
 }
 
 }  // namespace uzip::gpu

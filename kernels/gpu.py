@@ -17,6 +17,8 @@ import numpy as np
 
 from uzipmpi.errors import FormatError
 from uzipmpi.kernels import codec as cpu
+from uzipmpi.kernels.device import gpu_half
+from uzipmpi.kernels.device_codec import accumulator_bytes, fold_all_but_last
 from uzipmpi.kernels.reduce import OPS
 from uzipmpi.typing import Bytes, DType, Tensor
 
@@ -43,6 +45,8 @@ _STATUS = {
     5: "frequencies that are none",
     6: "a codec that is not folded",
 }
+# Kernels go to the thread's current device, which CuPy keeps.
+_CURRENT = -1
 _scratches: dict[tuple[int, int], Array] = {}
 
 
@@ -60,16 +64,6 @@ def _cupy() -> Any:
         ) from error
 
 
-def _gpu() -> Any:
-    try:
-        return importlib.import_module("uzipmpi.kernels._gpu")
-    except ImportError as error:
-        raise ImportError(
-            "this uzipmpi was installed without its GPU half: "
-            "UZIPMPI_GPU=cuda pip install --force-reinstall --no-binary uzipmpi uzipmpi"
-        ) from error
-
-
 def _memory(array: Array) -> tuple[Array, DType]:
     """Return the bytes of an array, without a copy, and what they are."""
     array = _cupy().asarray(array)
@@ -82,12 +76,17 @@ def _stream() -> int:
     return int(_cupy().cuda.get_current_stream().ptr)
 
 
+def _queue() -> tuple[int, int]:
+    """Return what the compiled functions take last: a device and a stream."""
+    return _CURRENT, _stream()
+
+
 def _scratch() -> Array:
     """Return the zeroed scratch of this device and stream: calls in one stream take turns."""
     cupy = _cupy()
     key = (cupy.cuda.Device().id, _stream())
     if key not in _scratches:
-        _scratches[key] = cupy.zeros(_gpu().SCRATCH_BYTES * _gpu().MAX_SHARDS, np.uint8)
+        _scratches[key] = cupy.zeros(gpu_half().SCRATCH_BYTES * gpu_half().MAX_SHARDS, np.uint8)
     return _scratches[key]
 
 
@@ -130,8 +129,16 @@ def encode(
             f"expected at least {cpu.bound(count, dtype)} bytes for a frame, found {out.nbytes}"
         )
     scratch = _scratch().data.ptr
-    _gpu().encode(
-        memory.data.ptr, count, dtype, out.data.ptr, scratch, codec, menu, max_blocks, _stream()
+    gpu_half().encode(
+        memory.data.ptr,
+        count,
+        dtype,
+        out.data.ptr,
+        scratch,
+        codec,
+        menu,
+        max_blocks,
+        *_queue(),
     )
 
 
@@ -154,8 +161,8 @@ def decode(frame: Array, out: Array, status: Array, *, dtype: DType | None = Non
     memory, found = _memory(out)
     dtype = found if dtype is None else dtype
     count = memory.size // dtype.itemsize
-    _gpu().decode(
-        frame.data.ptr, frame.size, dtype, count, memory.data.ptr, status.data.ptr, 0, _stream()
+    gpu_half().decode(
+        frame.data.ptr, frame.size, dtype, count, memory.data.ptr, status.data.ptr, 0, *_queue()
     )
 
 
@@ -202,7 +209,7 @@ def decode_reduce(
     dtype = found if dtype is None else dtype
     count = memory.size // dtype.itemsize
     last, before = _fold_all_but_last(op, inputs, plain, dtype, count, status, accumulators)
-    _gpu().decode_reduce(
+    gpu_half().decode_reduce(
         OPS.index(op),
         dtype,
         count,
@@ -212,7 +219,7 @@ def decode_reduce(
         memory.data.ptr,
         status.data.ptr,
         0,
-        _stream(),
+        *_queue(),
     )
 
 
@@ -257,7 +264,7 @@ def decode_reduce_encode(
         )
     last, before = _fold_all_but_last(op, inputs, plain, dtype, count, status, accumulators)
     growth = math.log2(len(inputs)) / 2 if op == "sum" else 0
-    _gpu().decode_reduce_encode(
+    gpu_half().decode_reduce_encode(
         OPS.index(op),
         dtype,
         count,
@@ -271,7 +278,7 @@ def decode_reduce_encode(
         _scratch().data.ptr,
         status.data.ptr,
         0,
-        _stream(),
+        *_queue(),
     )
 
 
@@ -302,7 +309,7 @@ def encode_shards(
     ValueError
         If there are more or fewer frames than arrays, or one is too small.
     """
-    gpu = _gpu()
+    gpu = gpu_half()
     if len(shards) != len(frames):
         raise ValueError(f"expected {len(shards)} frames, found {len(frames)}")
     memories = [_memory(shard) for shard in shards]
@@ -325,7 +332,7 @@ def encode_shards(
             codec,
             menu,
             max_blocks,
-            _stream(),
+            *_queue(),
         )
 
 
@@ -339,7 +346,7 @@ def _fold_all_but_last(
     accumulators: Array | None,
 ) -> tuple[tuple[list[int], list[int]], int]:
     """Fold all inputs but those of one launch; return these, and the accumulators' address."""
-    gpu = _gpu()
+    gpu = gpu_half()
     if op not in OPS:
         raise ValueError(f"expected one of the operators {', '.join(OPS)}, found {op!r}")
     nbytes = count * dtype.itemsize
@@ -349,30 +356,13 @@ def _fold_all_but_last(
     memories = [_memory(array)[0] for array in inputs]
     addresses = [memory.data.ptr for memory in memories]
     sizes = [gpu.PLAIN_VALUES if i in plain else m.size for i, m in enumerate(memories)]
-    wide = count * (8 if dtype is DType.FLOAT64 else 4)
+    wide = accumulator_bytes(count, dtype)
     if len(inputs) > gpu.MAX_INPUTS and (accumulators is None or accumulators.nbytes < wide):
         raise ValueError(
             f"expected accumulators of at least {wide} bytes for more than {gpu.MAX_INPUTS} inputs"
         )
-    before = 0
-    first = 0
-    while len(inputs) - first > gpu.MAX_INPUTS:
-        some = slice(first, first + gpu.MAX_INPUTS)
-        room = cast(Array, accumulators).data.ptr
-        gpu.decode_accumulate(
-            OPS.index(op),
-            dtype,
-            count,
-            before,
-            addresses[some],
-            sizes[some],
-            room,
-            status.data.ptr,
-            0,
-            _stream(),
-        )
-        before, first = room, some.stop
-    return (addresses[first:], sizes[first:]), before
+    room = 0 if accumulators is None else accumulators.data.ptr
+    return fold_all_but_last(op, (addresses, sizes), dtype, count, room, status.data.ptr, _queue())
 
 
 def compress(

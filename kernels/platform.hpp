@@ -56,10 +56,16 @@
 #if defined(__HIPCC__)
 #define UZIP_VENDOR(name) hip##name
 #define UZIP_MULTIPROCESSORS hipDeviceAttributeMultiprocessorCount
+#define UZIP_HOST_ALLOCATE hipHostMalloc
+#define UZIP_HOST_FREE hipHostFree
+#define UZIP_HOST_PORTABLE hipHostMallocPortable
 #else
 #include <cuda_runtime.h>
 #define UZIP_VENDOR(name) cuda##name
 #define UZIP_MULTIPROCESSORS cudaDevAttrMultiProcessorCount
+#define UZIP_HOST_ALLOCATE cudaHostAlloc
+#define UZIP_HOST_FREE cudaFreeHost
+#define UZIP_HOST_PORTABLE cudaHostAllocPortable
 #endif
 
 #define UZIP_DEVICE __device__ __forceinline__
@@ -152,6 +158,47 @@ const char* launch(Kernel kernel, int blocks, int threads, size_t shared_bytes, 
                                                 dim3(threads), addresses, shared_bytes, stream);
   return status == UZIP_VENDOR(Success) ? nullptr : UZIP_VENDOR(GetErrorString)(status);
 }
+
+#if defined(__HIPCC__)
+using PointerAttributes = hipPointerAttribute_t;
+
+inline bool is_managed(const PointerAttributes& attributes) { return attributes.isManaged != 0; }
+inline hipMemoryType memory_type(const PointerAttributes& attributes) {
+#if HIP_VERSION >= 60000000
+  return attributes.type;
+#else
+  return attributes.memoryType;
+#endif
+}
+inline bool has_context(int) { return true; }  // making one costs next to nothing
+#else
+using PointerAttributes = cudaPointerAttributes;
+
+inline bool is_managed(const PointerAttributes& attributes) {
+  return attributes.type == cudaMemoryTypeManaged;
+}
+inline cudaMemoryType memory_type(const PointerAttributes& attributes) { return attributes.type; }
+
+// Whether a device has this process' context, which takes hundreds of megabytes. Only the driver's
+// own interface tells without making one; true where it cannot be asked.
+inline bool has_context(int device) {
+  using GetState = int (*)(int device, unsigned* flags, int* active);
+  static const auto get_state = [] {
+    void* entry = nullptr;
+    constexpr auto kName = "cuDevicePrimaryCtxGetState";
+    cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+    (void)cudaGetDriverEntryPointByVersion(kName, &entry, 7000, cudaEnableDefault, &found);
+#elif CUDART_VERSION >= 12000
+    (void)cudaGetDriverEntryPoint(kName, &entry, cudaEnableDefault, &found);
+#endif
+    return reinterpret_cast<GetState>(entry);
+  }();
+  unsigned flags = 0;
+  int active = 0;
+  return get_state == nullptr || get_state(device, &flags, &active) != 0 || active != 0;
+}
+#endif
 
 }  // namespace uzip::gpu
 #endif  // UZIP_EMULATION

@@ -1,0 +1,235 @@
+"""The GPU's codec on :class:`~uzipmpi.kernels.device.DeviceMemory`, in a stream that is named.
+
+Each call queues its kernels and returns. Frames begin at a multiple of 16 bytes, values at one of
+their own size. All memory must be such that the stream's GPU can reach it; it may be another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from uzipmpi.kernels import codec as cpu
+from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half
+from uzipmpi.kernels.reduce import OPS
+from uzipmpi.typing import DType
+
+__all__ = ["decode", "encode", "fold", "fold_all_but_last"]
+
+
+def encode(
+    values: DeviceMemory,
+    dtype: DType,
+    out: DeviceMemory,
+    stream: Stream,
+    *,
+    codec: str = "auto",
+    menu: int = -1,
+    max_blocks: int = 0,
+) -> None:
+    """Queue that the frame of some values is written; its header will say its size.
+
+    Parameters
+    ----------
+    values, dtype
+        The values, and what they are.
+    out
+        At least ``codec.bound`` bytes.
+    stream
+        Where the launch is queued.
+    codec
+        ``auto``, ``tier``, ``ans`` or ``raw``.
+    menu
+        Digit widths of ``tier``, or log2 of the tiles in a block of ``ans``; -1 chooses.
+    max_blocks
+        Most blocks of the grid; 0: as many as the GPU holds.
+
+    Raises
+    ------
+    ValueError
+        If ``out`` is too small, or an argument unknown.
+    RuntimeError
+        If memory is not aligned, or the driver refuses.
+    """
+    count = values.size // dtype.itemsize
+    if out.size < cpu.bound(count, dtype):
+        raise ValueError(
+            f"expected at least {cpu.bound(count, dtype)} bytes for a frame, found {out.size}"
+        )
+    gpu_half().encode(
+        values.address,
+        count,
+        dtype,
+        out.address,
+        stream.scratch.address,
+        codec,
+        menu,
+        max_blocks,
+        stream.device,
+        stream.handle,
+    )
+
+
+def decode(
+    frame: DeviceMemory,
+    dtype: DType,
+    out: DeviceMemory,
+    status: DeviceMemory,
+    stream: Stream,
+    *,
+    max_blocks: int = 0,
+) -> None:
+    """Queue that the values of a frame are written.
+
+    Parameters
+    ----------
+    frame
+        Exactly the bytes of a frame. Nothing in them is trusted; a checksum is not looked at.
+    dtype, out
+        What the values are, and where all of them go.
+    status
+        4 bytes that are zero by then; a number other than 0 will say that the frame is malformed,
+        or another than ``dtype`` and ``out`` ask for. ``out`` is unspecified then.
+    stream, max_blocks
+        As for :func:`encode`.
+
+    Raises
+    ------
+    RuntimeError
+        If memory is not aligned, the frame is shorter than a header, or the driver refuses.
+    """
+    gpu_half().decode(
+        frame.address,
+        frame.size,
+        dtype,
+        out.size // dtype.itemsize,
+        out.address,
+        status.address,
+        max_blocks,
+        stream.device,
+        stream.handle,
+    )
+
+
+def fold(
+    op: str,
+    inputs: Sequence[DeviceMemory],
+    plain: Collection[int],
+    out: DeviceMemory,
+    dtype: DType,
+    status: DeviceMemory,
+    stream: Stream,
+    divisor: int = 1,
+) -> None:
+    """Queue that frames are decoded and folded, in their order, as ``reduce.fold`` does.
+
+    Parameters
+    ----------
+    op
+        One of ``reduce.OPS``.
+    inputs
+        Frames of codec ``raw`` or ``tier``, all of ``out``'s count. Up to 16 take one launch.
+    plain
+        Which of the inputs are values as they are, by their places.
+    out, dtype
+        Where the result goes, and what it is. It may be the memory of a plain input.
+    status
+        As for :func:`decode`; another number also where a frame is of codec ``ans``.
+    stream
+        Where the launches are queued.
+    divisor
+        Divides the result before it is rounded.
+
+    Raises
+    ------
+    ValueError
+        If the operator is unknown, or a plain input has another size than ``out``.
+    RuntimeError
+        If memory is not aligned, or the driver refuses.
+    """
+    if op not in OPS:
+        raise ValueError(f"expected one of the operators {', '.join(OPS)}, found {op!r}")
+    for place in plain:
+        if inputs[place].size != out.size:
+            raise ValueError(f"expected {out.size} bytes of values, found {inputs[place].size}")
+    gpu = gpu_half()
+    sizes = [gpu.PLAIN_VALUES if i in plain else m.size for i, m in enumerate(inputs)]
+    count = out.size // dtype.itemsize
+    accumulators = 0
+    if len(inputs) > gpu.MAX_INPUTS:
+        accumulators = stream.accumulators(accumulator_bytes(count, dtype)).address
+    last, before = fold_all_but_last(
+        op,
+        ([memory.address for memory in inputs], sizes),
+        dtype,
+        count,
+        accumulators,
+        status.address,
+        (stream.device, stream.handle),
+    )
+    gpu.decode_reduce(
+        OPS.index(op),
+        dtype,
+        count,
+        divisor,
+        before,
+        *last,
+        out.address,
+        status.address,
+        0,
+        stream.device,
+        stream.handle,
+    )
+
+
+def accumulator_bytes(count: int, dtype: DType) -> int:
+    """Return the size of what a fold of more inputs than a launch takes has so far."""
+    return count * (8 if dtype is DType.FLOAT64 else 4)
+
+
+def fold_all_but_last(
+    op: str,
+    inputs: tuple[list[int], list[int]],
+    dtype: DType,
+    count: int,
+    accumulators: int,
+    status: int,
+    queue: tuple[int, int],
+) -> tuple[tuple[list[int], list[int]], int]:
+    """Fold all inputs but those of one launch; return these, and the accumulators' address.
+
+    Parameters
+    ----------
+    op, dtype, count
+        As for :func:`fold`.
+    inputs
+        The addresses, and the size of each frame; ``PLAIN_VALUES`` for values.
+    accumulators, status
+        Addresses; that of the accumulators is used for more than ``MAX_INPUTS`` inputs only.
+    queue
+        Device and stream.
+
+    Returns
+    -------
+    tuple
+        What is left of the inputs, and ``accumulators``, or 0 if no launch was needed.
+    """
+    gpu = gpu_half()
+    addresses, sizes = inputs
+    before = 0
+    first = 0
+    while len(addresses) - first > gpu.MAX_INPUTS:
+        some = slice(first, first + gpu.MAX_INPUTS)
+        gpu.decode_accumulate(
+            OPS.index(op),
+            dtype,
+            count,
+            before,
+            addresses[some],
+            sizes[some],
+            accumulators,
+            status,
+            0,
+            *queue,
+        )
+        before, first = accumulators, some.stop
+    return (addresses[first:], sizes[first:]), before

@@ -1,0 +1,171 @@
+"""Memory of GPUs, and page-locked memory of the host, that is used again.
+
+Allocating either waits for the GPU or takes as long as copying megabytes, so what is given back is
+kept, up to a bound.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["DEVICE", "OWN", "PINNED", "Allocation", "Pool", "gpu_half"]
+
+GRANULE = 512
+"""Bytes: what the driver rounds up to anyway."""
+KEPT_DEVICE_BYTES = 1 << 30
+KEPT_PINNED_BYTES = 256 << 20
+
+
+@functools.cache
+def gpu_half() -> Any:
+    """Return the compiled GPU half.
+
+    Raises
+    ------
+    ImportError
+        If it is not installed.
+    """
+    try:
+        return importlib.import_module("uzipmpi.kernels._gpu")
+    except ImportError as error:
+        raise ImportError(
+            "this uzipmpi was installed without its GPU half: "
+            "UZIPMPI_GPU=cuda pip install --force-reinstall --no-binary uzipmpi uzipmpi"
+        ) from error
+
+
+class Allocation:
+    """Memory from a pool, which gets it back when nobody holds the allocation any more.
+
+    Attributes
+    ----------
+    address, room, device
+        Where it is, its size in bytes, and the GPU for which it was allocated.
+    give_back
+        Call it to give the memory back at once; again, it does nothing.
+    """
+
+    def __init__(self, pool: Pool, address: int, room: int, device: int) -> None:
+        self.address = address
+        self.room = room
+        self.device = device
+        self.give_back = weakref.finalize(self, pool.give, address, room, device)
+        # At exit the driver may be gone before us; it frees all memory itself.
+        self.give_back.atexit = False
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's: for page-locked memory only."""
+        return {
+            "version": 3,
+            "shape": (self.room,),
+            "typestr": "|u1",
+            "data": (self.address, False),
+        }
+
+
+class Pool:
+    """Free memory by device and size; threads share it.
+
+    Sizes are rounded up, to four for each power of two, so that a few dozen serve all.
+
+    Parameters
+    ----------
+    allocate, release
+        Names of the functions of the GPU half that make memory and free it.
+    kept_bytes
+        Most bytes that are kept free per device.
+    """
+
+    def __init__(self, allocate: str, release: str, kept_bytes: int) -> None:
+        self._names = allocate, release
+        self._most_bytes = kept_bytes
+        self._free: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        self._kept_bytes: defaultdict[int, int] = defaultdict(int)
+        self._lock = threading.Lock()
+        # A finaliser may run amid anything, also in a thread that has the lock.
+        self._given: deque[tuple[int, int, int]] = deque()
+
+    def kept_bytes(self, device: int) -> int:
+        """Return the size of what is kept free for a device."""
+        return self._kept_bytes[device]
+
+    def take(self, nbytes: int, device: int) -> Allocation:
+        """Return at least ``nbytes`` of arbitrary content, aligned to 256 bytes.
+
+        Raises
+        ------
+        RuntimeError
+            If there is not so much memory, or no such device.
+        """
+        room = rounded_up(nbytes)
+        with self._lock:
+            free = self._free[device, room]
+            address = free.pop() if free else None
+            if address is not None:
+                self._kept_bytes[device] -= room
+        self._settle()
+        return Allocation(self, address or self._allocate(room, device), room, device)
+
+    def give(self, address: int, room: int, device: int) -> None:
+        """Take memory back; more than the pool may keep is freed, which waits for the GPU."""
+        self._given.append((address, room, device))
+        self._settle()
+
+    def trim(self, device: int) -> None:
+        """Free all that is kept for a device."""
+        with self._lock:
+            kept = [key for key in self._free if key[0] == device]
+            addresses = [address for key in kept for address in self._free.pop(key)]
+            self._kept_bytes[device] = 0
+        for address in addresses:
+            self._function(1)(address, device)
+
+    def _function(self, which: int) -> Callable[..., int]:
+        function: Callable[..., int] = getattr(gpu_half(), self._names[which])
+        return function
+
+    def _allocate(self, room: int, device: int) -> int:
+        try:
+            return self._function(0)(room, device)
+        except RuntimeError:
+            self.trim(device)
+        try:
+            return self._function(0)(room, device)
+        except RuntimeError as error:
+            raise RuntimeError(f"cannot allocate {room} bytes for GPU {device}: {error}") from error
+
+    def _settle(self) -> None:
+        """Keep what was given; where the lock is taken, whoever has it does so afterwards."""
+        while self._given and self._lock.acquire(blocking=False):
+            surplus = []
+            try:
+                while self._given:
+                    address, room, device = self._given.popleft()
+                    if self._kept_bytes[device] + room > self._most_bytes:
+                        surplus.append((address, device))
+                    else:
+                        self._kept_bytes[device] += room
+                        self._free[device, room].append(address)
+            finally:
+                self._lock.release()
+            for address, device in surplus:
+                self._function(1)(address, device)
+
+
+def rounded_up(nbytes: int) -> int:
+    """Return the size of the memory that is taken for ``nbytes``."""
+    step = max((1 << max(nbytes - 1, 0).bit_length()) >> 3, GRANULE)
+    return max(-(-nbytes // step), 1) * step
+
+
+DEVICE = Pool("allocate", "release", KEPT_DEVICE_BYTES)
+PINNED = Pool("allocate_pinned", "release_pinned", KEPT_PINNED_BYTES)
+# Freeing waits for the GPU: for memory of which nobody can know when the GPU has done with it.
+OWN = Pool("allocate", "release", 0)

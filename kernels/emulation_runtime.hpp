@@ -1,0 +1,303 @@
+// Memory, streams and events of the emulated GPU, by the vendors' names without their prefix.
+//
+// There are two devices. Their memory is the host's, filled with poison when it is allocated. Work
+// for a stream, other than the default one's, is queued and done only when somebody waits for it:
+// whoever synchronises with a stream or an event does what is queued before, and a query does one
+// piece of it. So a wait that is missing shows as data that is not there yet. Two threads may call.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#define UZIP_VENDOR(name) ::uzip::gpu::emulation::name
+#define UZIP_HOST_ALLOCATE ::uzip::gpu::emulation::HostAlloc
+#define UZIP_HOST_FREE ::uzip::gpu::emulation::FreeHost
+#define UZIP_HOST_PORTABLE 0
+
+namespace uzip::gpu::emulation {
+
+constexpr int kDevices = 2;
+constexpr int kPoison = 0xA5;
+constexpr size_t kMemoryAlignment = 256;
+
+enum Error_t {
+  Success,
+  ErrorInvalidValue,
+  ErrorMemoryAllocation,
+  ErrorInvalidDevice,
+  ErrorInvalidResourceHandle,
+  ErrorNotReady,
+  ErrorNoDevice,
+};
+enum MemoryType {
+  MemoryTypeUnregistered,
+  MemoryTypeHost,
+  MemoryTypeDevice,
+};
+enum { StreamNonBlocking = 1, EventDisableTiming = 2, MemcpyDefault = 4 };
+using Stream_t = void*;
+using Event_t = void*;
+struct PointerAttributes {
+  MemoryType type;
+  int device;
+};
+
+// A piece of work; false: not done yet, another stream has to go on first.
+using Work = std::function<bool()>;
+
+struct Queue {
+  int device;
+  std::deque<Work> works;
+};
+
+// The place in a queue up to which an event was recorded.
+struct Mark {
+  std::shared_ptr<Queue> queue;
+  bool reached;
+};
+
+struct Event {
+  int device;
+  std::shared_ptr<Mark> mark;  // null until it is recorded
+};
+
+struct Region {
+  size_t bytes;
+  PointerAttributes attributes;
+};
+
+inline std::mutex mutex;  // of all below, and of kernels while they run
+inline std::map<uintptr_t, Region> regions;
+inline std::map<void*, std::shared_ptr<Queue>> queues;
+inline std::map<void*, std::unique_ptr<Event>> events;
+inline thread_local int current_device = 0;
+
+using Lock = std::lock_guard<std::mutex>;
+
+// The handles of the default streams; what goes there is done at once.
+inline bool is_default(Stream_t stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
+
+inline Queue* find_queue(Stream_t stream) {
+  const auto found = queues.find(stream);
+  return found == queues.end() ? nullptr : found->second.get();
+}
+
+inline Event* find_event(Event_t event) {
+  const auto found = events.find(event);
+  return found == events.end() ? nullptr : found->second.get();
+}
+
+inline void step(Queue& queue) {
+  if (!queue.works.empty() && queue.works.front()()) queue.works.pop_front();
+}
+
+inline void drain(Queue& queue) {
+  while (!queue.works.empty()) step(queue);
+}
+
+inline void drain_all() {
+  for (auto& [handle, queue] : queues) drain(*queue);
+}
+
+// With the mutex held.
+inline Error_t enqueue(Stream_t stream, const Work& work) {
+  if (is_default(stream)) {
+    while (!work()) {
+    }
+    return Success;
+  }
+  Queue* queue = find_queue(stream);
+  if (queue == nullptr) return ErrorInvalidResourceHandle;
+  queue->works.push_back(work);
+  return Success;
+}
+
+// Kernels go only to streams of the current device.
+inline Error_t enqueue_kernel(Stream_t stream, const Work& work) {
+  const Lock lock(mutex);
+  const Queue* queue = find_queue(stream);
+  if (queue != nullptr && queue->device != current_device) return ErrorInvalidResourceHandle;
+  return enqueue(stream, work);
+}
+
+inline const char* GetErrorString(Error_t error) {
+  switch (error) {
+    case Success:
+      return "no error";
+    case ErrorInvalidValue:
+      return "invalid argument";
+    case ErrorMemoryAllocation:
+      return "out of memory";
+    case ErrorInvalidDevice:
+      return "invalid device ordinal";
+    case ErrorInvalidResourceHandle:
+      return "invalid resource handle";
+    case ErrorNotReady:
+      return "device not ready";
+    default:
+      return "no device is detected";
+  }
+}
+inline Error_t GetLastError() { return Success; }
+
+inline Error_t GetDeviceCount(int* count) {
+  *count = kDevices;
+  return Success;
+}
+inline Error_t GetDevice(int* device) {
+  *device = current_device;
+  return Success;
+}
+inline Error_t SetDevice(int device) {
+  if (device < 0 || device >= kDevices) return ErrorInvalidDevice;
+  current_device = device;
+  return Success;
+}
+
+inline Error_t allocate_region(void** memory, size_t bytes, MemoryType type) {
+  const Lock lock(mutex);
+  const size_t room = (bytes / kMemoryAlignment + 1) * kMemoryAlignment;
+  *memory = std::aligned_alloc(kMemoryAlignment, room);
+  if (*memory == nullptr) return ErrorMemoryAllocation;
+  std::memset(*memory, kPoison, room);
+  regions[reinterpret_cast<uintptr_t>(*memory)] = {room, {type, current_device}};
+  return Success;
+}
+inline Error_t Malloc(void** memory, size_t bytes) {
+  return allocate_region(memory, bytes, MemoryTypeDevice);
+}
+inline Error_t HostAlloc(void** memory, size_t bytes, unsigned) {
+  return allocate_region(memory, bytes, MemoryTypeHost);
+}
+// Waits for the device, as the vendors' do.
+inline Error_t Free(void* memory) {
+  const Lock lock(mutex);
+  if (memory == nullptr) return Success;
+  if (regions.erase(reinterpret_cast<uintptr_t>(memory)) == 0) return ErrorInvalidValue;
+  drain_all();
+  std::free(memory);
+  return Success;
+}
+inline Error_t FreeHost(void* memory) { return Free(memory); }
+
+inline Error_t PointerGetAttributes(PointerAttributes* attributes, const void* memory) {
+  const Lock lock(mutex);
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  *attributes = {MemoryTypeUnregistered, -1};
+  auto next = regions.upper_bound(address);
+  if (next == regions.begin()) return Success;
+  const auto& [start, region] = *--next;
+  if (address - start < region.bytes) *attributes = region.attributes;
+  return Success;
+}
+
+inline Error_t StreamCreateWithFlags(Stream_t* stream, unsigned) {
+  const Lock lock(mutex);
+  const auto queue = std::make_shared<Queue>(Queue{current_device, {}});
+  *stream = queue.get();
+  queues[*stream] = queue;
+  return Success;
+}
+inline Error_t StreamSynchronize(Stream_t stream) {
+  const Lock lock(mutex);
+  if (is_default(stream)) return Success;
+  Queue* queue = find_queue(stream);
+  if (queue == nullptr) return ErrorInvalidResourceHandle;
+  drain(*queue);
+  return Success;
+}
+inline Error_t StreamDestroy(Stream_t stream) {
+  const Error_t error = StreamSynchronize(stream);  // what is queued may be done at any time
+  const Lock lock(mutex);
+  queues.erase(stream);
+  return error;
+}
+
+inline Error_t MemcpyAsync(void* to, const void* from, size_t bytes, int, Stream_t stream) {
+  const Lock lock(mutex);
+  return enqueue(stream, [=] {
+    std::memmove(to, from, bytes);
+    return true;
+  });
+}
+inline Error_t MemsetAsync(void* memory, int value, size_t bytes, Stream_t stream) {
+  const Lock lock(mutex);
+  return enqueue(stream, [=] {
+    std::memset(memory, value, bytes);
+    return true;
+  });
+}
+
+inline Error_t EventCreateWithFlags(Event_t* event, unsigned) {
+  const Lock lock(mutex);
+  auto made = std::make_unique<Event>(Event{current_device, nullptr});
+  *event = made.get();
+  events[*event] = std::move(made);
+  return Success;
+}
+inline Error_t EventDestroy(Event_t event) {
+  const Lock lock(mutex);
+  return events.erase(event) == 1 ? Success : ErrorInvalidResourceHandle;
+}
+inline Error_t EventRecord(Event_t event, Stream_t stream) {
+  const Lock lock(mutex);
+  Event* found = find_event(event);
+  if (found == nullptr) return ErrorInvalidResourceHandle;
+  if (is_default(stream)) {
+    found->mark = std::make_shared<Mark>(Mark{nullptr, true});
+    return Success;
+  }
+  const auto queue = queues.find(stream);
+  if (queue == queues.end() || queue->second->device != found->device) {
+    return ErrorInvalidResourceHandle;
+  }
+  const auto mark = std::make_shared<Mark>(Mark{queue->second, false});
+  found->mark = mark;
+  return enqueue(stream, [mark] { return mark->reached = true; });
+}
+inline Error_t EventQuery(Event_t event) {
+  const Lock lock(mutex);
+  const Event* found = find_event(event);
+  if (found == nullptr) return ErrorInvalidResourceHandle;
+  if (found->mark == nullptr) return Success;
+  if (!found->mark->reached) step(*found->mark->queue);
+  return found->mark->reached ? Success : ErrorNotReady;
+}
+inline Error_t EventSynchronize(Event_t event) {
+  const Lock lock(mutex);
+  const Event* found = find_event(event);
+  if (found == nullptr) return ErrorInvalidResourceHandle;
+  while (found->mark != nullptr && !found->mark->reached) step(*found->mark->queue);
+  return Success;
+}
+inline Error_t StreamWaitEvent(Stream_t stream, Event_t event, unsigned) {
+  const Lock lock(mutex);
+  const Event* found = find_event(event);
+  if (found == nullptr) return ErrorInvalidResourceHandle;
+  if (found->mark == nullptr) return Success;
+  return enqueue(stream, [mark = found->mark] {
+    if (!mark->reached) step(*mark->queue);
+    return mark->reached;
+  });
+}
+
+}  // namespace uzip::gpu::emulation
+
+namespace uzip::gpu {
+
+using PointerAttributes = emulation::PointerAttributes;
+
+inline bool is_managed(const PointerAttributes&) { return false; }
+inline emulation::MemoryType memory_type(const PointerAttributes& attributes) {
+  return attributes.type;
+}
+inline bool has_context(int) { return true; }
+
+}  // namespace uzip::gpu

@@ -1,0 +1,70 @@
+// The face of the GPU's runtime: memory, streams and events as plain pointers, so that whoever
+// calls this needs none of the vendor's headers.
+//
+// Every function returns nullptr, or what the driver says is wrong; the result is unspecified then.
+// `device` is the ordinal of the device that a stream, an event or memory belongs to. It is made
+// the thread's current one for the call and never stays so, except on a thread whose own device has
+// no context yet: giving it back would make one there, of hundreds of megabytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace uzip::gpu {
+
+// What memory is. Managed memory moves by itself: it can be read on the host and on any device.
+enum class MemoryKind : int { kHost = 0, kDevice = 1, kManaged = 2, kPinned = 3 };
+
+struct Place {
+  MemoryKind kind;
+  int device;  // -1 for kHost, which is all memory that the driver does not know
+};
+
+// For the life of the object, `device` is the thread's current one; -1 leaves it as it is.
+class OnDevice {
+ public:
+  explicit OnDevice(int device);
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  const char* failure() const { return failure_; }
+
+ private:
+  int before_ = -1;  // of the thread, if it was another
+  const char* failure_ = nullptr;
+};
+
+// No device, and no driver that would find one, count as 0.
+const char* count_devices(int* count);
+const char* find_current_device(int* device);
+const char* find_place(const void* memory, Place* place);
+
+// Memory on a device, aligned to 256 bytes at least. Releasing it waits for the device.
+const char* allocate(size_t bytes, int device, void** memory);
+const char* release(void* memory, int device);
+
+// Page-locked memory of the host, which all devices copy from and to without staging.
+const char* allocate_pinned(size_t bytes, int device, void** memory);
+const char* release_pinned(void* memory, int device);
+
+// A stream that neither waits for the default one nor holds it up. What is queued in a stream that
+// is destroyed will still be done.
+const char* create_stream(int device, void** stream);
+const char* destroy_stream(void* stream, int device);
+const char* synchronize_stream(void* stream, int device);
+
+// Queued in the stream: any two places, device or host.
+const char* copy(void* to, const void* from, size_t bytes, int device, void* stream);
+const char* set_bytes(void* memory, int value, size_t bytes, int device, void* stream);
+
+// An event stands for what was queued in a stream of its device when it was recorded last; before
+// that it counts as done.
+const char* create_event(int device, void** event);
+const char* destroy_event(void* event, int device);
+const char* record_event(void* event, int device, void* stream);
+const char* query_event(void* event, int device, bool* done);
+const char* synchronize_event(void* event, int device);
+const char* wait_for_event(void* stream, int device,
+                           void* event);  // its stream may be any device's
+
+}  // namespace uzip::gpu
