@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from uzipmpi.kernels import exchange
-from uzipmpi.kernels.device_pool import DEVICE, OWN, PINNED, Allocation, gpu_half
+from uzipmpi.kernels.device_pool import Allocation, gpu_half, pools
 from uzipmpi.typing import Bytes, DType
 
 __all__ = [
@@ -208,7 +208,7 @@ def allocate(nbytes: int, device: int) -> DeviceMemory:
     RuntimeError
         If the GPU has not so much memory left.
     """
-    allocation = DEVICE.take(nbytes, device)
+    allocation = pools().device.take(nbytes, device)
     return DeviceMemory(allocation.address, nbytes, device, allocation)
 
 
@@ -225,7 +225,7 @@ def pinned(nbytes: int, device: int | None = None) -> Bytes:
         If so much memory cannot be locked.
     """
     where = cast(int, gpu_half().current_device()) if device is None else device
-    return np.asarray(PINNED.take(nbytes, where))[:nbytes]
+    return np.asarray(pools().pinned.take(nbytes, where))[:nbytes]
 
 
 def give_back(memory: Memory) -> None:
@@ -375,7 +375,7 @@ class Stream:
 
 def _own(nbytes: int, device: int) -> DeviceMemory:
     """Return memory that is freed when it goes, which waits for what is queued on the GPU."""
-    allocation = OWN.take(nbytes, device)
+    allocation = pools().own.take(nbytes, device)
     return DeviceMemory(allocation.address, nbytes, device, allocation)
 
 

@@ -12,9 +12,10 @@ import threading
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DEVICE", "OWN", "PINNED", "Allocation", "Pool", "gpu_half"]
+__all__ = ["Allocation", "Pool", "Pools", "gpu_half", "pools"]
 
 GRANULE = 512
 """Bytes: what the driver rounds up to anyway."""
@@ -78,13 +79,19 @@ class Pool:
     Parameters
     ----------
     allocate, release
-        Names of the functions of the GPU half that make memory and free it.
+        ``allocate(nbytes, device)`` returns an address, ``release(address, device)`` frees it.
     kept_bytes
         Most bytes that are kept free per device.
     """
 
-    def __init__(self, allocate: str, release: str, kept_bytes: int) -> None:
-        self._names = allocate, release
+    def __init__(
+        self,
+        allocate: Callable[[int, int], int],
+        release: Callable[[int, int], None],
+        kept_bytes: int,
+    ) -> None:
+        self._new = allocate
+        self._release = release
         self._most_bytes = kept_bytes
         self._free: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         self._kept_bytes: defaultdict[int, int] = defaultdict(int)
@@ -125,19 +132,15 @@ class Pool:
             addresses = [address for key in kept for address in self._free.pop(key)]
             self._kept_bytes[device] = 0
         for address in addresses:
-            self._function(1)(address, device)
-
-    def _function(self, which: int) -> Callable[..., int]:
-        function: Callable[..., int] = getattr(gpu_half(), self._names[which])
-        return function
+            self._release(address, device)
 
     def _allocate(self, room: int, device: int) -> int:
         try:
-            return self._function(0)(room, device)
+            return self._new(room, device)
         except RuntimeError:
             self.trim(device)
         try:
-            return self._function(0)(room, device)
+            return self._new(room, device)
         except RuntimeError as error:
             raise RuntimeError(f"cannot allocate {room} bytes for GPU {device}: {error}") from error
 
@@ -156,7 +159,7 @@ class Pool:
             finally:
                 self._lock.release()
             for address, device in surplus:
-                self._function(1)(address, device)
+                self._release(address, device)
 
 
 def rounded_up(nbytes: int) -> int:
@@ -165,7 +168,36 @@ def rounded_up(nbytes: int) -> int:
     return max(-(-nbytes // step), 1) * step
 
 
-DEVICE = Pool("allocate", "release", KEPT_DEVICE_BYTES)
-PINNED = Pool("allocate_pinned", "release_pinned", KEPT_PINNED_BYTES)
-# Freeing waits for the GPU: for memory of which nobody can know when the GPU has done with it.
-OWN = Pool("allocate", "release", 0)
+@dataclass(frozen=True)
+class Pools:
+    """The pools of a process.
+
+    Attributes
+    ----------
+    device, pinned
+        Memory of GPUs, and page-locked memory of the host.
+    own
+        Memory of GPUs that is freed as soon as it is given back. That waits for the GPU: for memory
+        of which nobody can know when the GPU has done with it.
+    """
+
+    device: Pool
+    pinned: Pool
+    own: Pool
+
+
+@functools.cache
+def pools() -> Pools:
+    """Return the pools on the GPU half; they are made at the first call.
+
+    Raises
+    ------
+    ImportError
+        If the GPU half is not installed.
+    """
+    gpu = gpu_half()
+    return Pools(
+        device=Pool(gpu.allocate, gpu.release, KEPT_DEVICE_BYTES),
+        pinned=Pool(gpu.allocate_pinned, gpu.release_pinned, KEPT_PINNED_BYTES),
+        own=Pool(gpu.allocate, gpu.release, 0),
+    )

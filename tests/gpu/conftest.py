@@ -13,6 +13,7 @@ HERE = Path(__file__).parent
 collect_ignore = [] if os.environ.get("UZIPMPI_SANITIZE") else ["test_hostile_frames.py"]
 sys.path[:0] = [str(HERE), str(HERE.parent / "kernels")]
 
+import emulated_module  # noqa: E402
 from emulator import Emulator, build  # noqa: E402
 
 
@@ -20,3 +21,9 @@ from emulator import Emulator, build  # noqa: E402
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
     """The GPU codec on this processor."""
     return Emulator(build(tmp_path_factory.mktemp("emulator")))
+
+
+@pytest.fixture(scope="session")
+def gpu_module(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled GPU half for the emulated GPU: see emulated_module.py."""
+    return emulated_module.build(tmp_path_factory.mktemp("gpu_module"))

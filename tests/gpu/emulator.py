@@ -7,12 +7,12 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+from emulated_objects import KERNELS, compile_sources
 
 from uzipmpi.kernels import codec
 from uzipmpi.typing import Bytes, DType
 
 HERE = Path(__file__).parent
-KERNELS = HERE.parents[1] / "kernels"
 GUARD = 64  # bytes behind a buffer that must stay as they are
 POISON = 0xA5
 
@@ -21,15 +21,7 @@ def build(folder: Path) -> Path:
     """Compile the GPU sources as C++; return the library."""
     names = ("encode_gpu.cu", "ans_encode_gpu.cu", "decode_gpu.cu")
     sources = [*(KERNELS / name for name in names), HERE / "emulated.cpp"]
-    options = ["-std=c++17", "-O1", "-fPIC", "-Wno-unknown-pragmas", "-DUZIP_EMULATION"]
-    objects = [folder / f"{source.stem}.o" for source in sources]
-    jobs = [
-        subprocess.Popen(["g++", *options, f"-I{KERNELS}", "-x", "c++", "-c", source, "-o", target])
-        for source, target in zip(sources, objects, strict=True)
-    ]
-    failed = [source.name for source, job in zip(sources, jobs, strict=True) if job.wait() != 0]
-    if failed:
-        raise RuntimeError(f"cannot compile {failed} for the emulated GPU")
+    objects = compile_sources(sources)
     library = folder / "emulated.so"
     subprocess.run(["g++", "-shared", *objects, "-o", library], check=True)
     return library

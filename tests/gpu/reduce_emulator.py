@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from emulator import GUARD, HERE, KERNELS, POISON, aligned
+from emulated_objects import KERNELS, compile_sources
+from emulator import GUARD, HERE, POISON, aligned
 
 from uzipmpi.kernels import codec, reduce
 from uzipmpi.typing import Bytes, DType
@@ -46,16 +47,7 @@ def build(folder: Path, *options: str) -> Path:
     """Compile the GPU sources as C++; return the library."""
     names = ("reduce_gpu.cu", "reduce_encode_gpu.cu", "shards_gpu.cu")
     sources = [*(KERNELS / name for name in names), HERE / "emulated_reduce.cpp"]
-    options = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=off", "-Wno-unknown-pragmas", *options)
-    objects = [folder / f"{source.stem}.o" for source in sources]
-    command = ["g++", *options, "-DUZIP_EMULATION", f"-I{KERNELS}", "-x", "c++", "-c"]
-    jobs = [
-        subprocess.Popen([*command, source, "-o", target])
-        for source, target in zip(sources, objects, strict=True)
-    ]
-    failed = [source.name for source, job in zip(sources, jobs, strict=True) if job.wait() != 0]
-    if failed:
-        raise RuntimeError(f"cannot compile {failed} for the emulated GPU")
+    objects = compile_sources(sources, *options)
     library = folder / "emulated_reduce.so"
     subprocess.run(["g++", "-shared", *options, *objects, "-o", library], check=True)
     return library

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from emulator import HERE, KERNELS
+from emulated_objects import KERNELS
+from emulator import HERE
 
 OPTIONS = ["-std=c++17", "-O1", "-g", "-Wno-unknown-pragmas", "-ffp-contract=off", f"-I{KERNELS}"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
