@@ -34,7 +34,7 @@ class OnDevice {
   const char* failure_ = nullptr;
 };
 
-// No device, and no driver that would find one, count as 0.
+// None is no failure; a driver that is missing or too old is one.
 const char* count_devices(int* count);
 const char* find_current_device(int* device);
 const char* find_place(const void* memory, Place* place);
