@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from uzipmpi.algorithms.context import Context
-from uzipmpi.algorithms.local import keep
 from uzipmpi.algorithms.peers import others
+from uzipmpi.algorithms.places import copy
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.stream import Stream, Together, incoming, outgoing
 from uzipmpi.typing import Tensor
@@ -22,6 +22,6 @@ __all__ = ["direct"]
 def direct(context: Context, send: Tensor, recvs: Sequence[Tensor]) -> Stream:
     """Gather the ``send`` of rank r to ``recvs[r]`` everywhere; sizes may differ by rank."""
     peers = others(context)
-    keep(send, recvs[context.rank])
+    copy(send, recvs[context.rank])
     streams = [incoming(context, recvs[peer], peer, context.tag) for peer in reversed(peers)]
     return Together([*streams, outgoing(context, send, peers, context.tag)])

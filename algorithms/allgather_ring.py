@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from uzipmpi.algorithms.channel import Waits
 from uzipmpi.algorithms.context import Context
-from uzipmpi.algorithms.local import keep
+from uzipmpi.algorithms.places import copy
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.ring import GATHER, Lane, gather_wave, lanes
 from uzipmpi.algorithms.stream import Stream, Together
@@ -22,7 +22,7 @@ __all__ = ["ring"]
 @register("allgather", name="ring")
 def ring(context: Context, send: Tensor, recvs: Sequence[Tensor]) -> Stream:
     """Gather the ``send`` of rank r to ``recvs[r]`` everywhere; sizes may differ by rank."""
-    keep(send, recvs[context.rank])
+    copy(send, recvs[context.rank])
     if context.size == 1:
         return Together([])
     return Together([lap(lane, recvs) for lane in lanes(context, recvs)])

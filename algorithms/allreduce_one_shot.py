@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import DEPTH, Outbox, Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.contributions import Contributions
@@ -37,7 +38,8 @@ def one_shot(context: Context, send: Tensor, recv: Tensor, op: Operator) -> Stre
         for piece in islice(unsent, DEPTH):
             yield from outbox.encode(piece)
         for piece, result in zip(pieces, results, strict=True):
-            op.fold((yield from contributions.take(piece)), result)
+            inputs = yield from contributions.take(piece)
+            yield from places.fold(op, inputs, result)
             for following in islice(unsent, 1):
                 yield from outbox.encode(following)
             yield None

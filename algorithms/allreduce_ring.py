@@ -9,6 +9,7 @@ Scratch: ``LANES`` times 8 frames and the values of one chunk, whatever P.
 
 from __future__ import annotations
 
+from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.cuts import even_counts, shards
@@ -25,8 +26,7 @@ __all__ = ["ring"]
 def ring(context: Context, send: Tensor, recv: Tensor, op: Operator) -> Stream:
     """Reduce ``send`` over all ranks to ``recv``, which may be the same memory."""
     if context.size == 1:
-        op.fold([send], recv)
-        return Together([])
+        return Stream(places.fold(op, [send], recv))
     counts = even_counts(send.count, context.size)
     sends, recvs = shards(send, counts), shards(recv, counts)
     return Together([both_laps(lane, sends, recvs, op) for lane in lanes(context, sends)])

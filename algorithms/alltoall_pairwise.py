@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from uzipmpi.algorithms.context import Context
-from uzipmpi.algorithms.local import keep
+from uzipmpi.algorithms.places import copy
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.stream import Stream, Together, incoming, outgoing
 from uzipmpi.typing import Tensor
@@ -23,7 +23,7 @@ STREAMS_PER_ROUND = 2
 @register("alltoall", name="pairwise")
 def pairwise(context: Context, sends: Sequence[Tensor], recvs: Sequence[Tensor]) -> Stream:
     """Send ``sends[r]`` to rank r and receive ``recvs[r]`` from it; no two may share memory."""
-    keep(sends[context.rank], recvs[context.rank])
+    copy(sends[context.rank], recvs[context.rank])
     return Together(rounds(context, sends, recvs), at_once=ROUNDS * STREAMS_PER_ROUND)
 
 

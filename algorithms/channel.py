@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from uzipmpi.algorithms import places
 from uzipmpi.algorithms.call import TRAILER_BYTES, describe, pack_trailer, unpack_trailer
 from uzipmpi.algorithms.context import Context
-from uzipmpi.algorithms.scratch import scratch
 from uzipmpi.errors import FormatError, MismatchError
 from uzipmpi.kernels.codec import HEADER_BYTES
 from uzipmpi.transports.transfer import Transfer
@@ -71,18 +71,18 @@ class Inbox:
         self._post()
         return Frame(buffer, nbytes)
 
-    def decode(self, frame: Frame, tensor: Tensor) -> None:
+    def decode(self, frame: Frame, tensor: Tensor) -> Waits:
         """Decode a frame that was taken from here."""
         try:
-            self._context.decode(frame.memory, tensor)
+            yield from places.decode(self._context, frame.memory, tensor)
         except (FormatError, MismatchError) as error:
             raise type(error)(f"{self._between}: {error}") from error
 
     def receive(self, tensor: Tensor) -> Waits:
         """Wait for the next frame and decode it."""
         frame = yield from self.take()
-        self.decode(frame, tensor)
-        scratch.give(frame.buffer)
+        yield from self.decode(frame, tensor)
+        self._context.pool.give(frame.buffer)
 
     def drain(self) -> Waits:
         """Receive and drop what is still to come."""
@@ -97,14 +97,14 @@ class Inbox:
                 with suppress(FormatError, MismatchError):
                     self._arrived(buffer, transfer.nbytes)
             self._posted.popleft()
-            scratch.give(buffer)
+            self._context.pool.give(buffer)
         while self._posted:  # for frames that the sender does not have
             buffer, transfer = self._posted[0]
             transfer.Cancel()
             with suppress(MPI.Exception):
                 yield transfer
             self._posted.popleft()
-            scratch.give(buffer)
+            self._context.pool.give(buffer)
 
     @property
     def _between(self) -> str:
@@ -139,7 +139,7 @@ class Inbox:
 
     def _post(self) -> None:
         while len(self._posted) < min(DEPTH, self._left):
-            buffer = scratch.take(self._buffer_bytes)
+            buffer = self._context.pool.take(self._buffer_bytes)
             transfer = self._context.transport.irecv(buffer, self._source, self._tag)
             self._posted.append((buffer, transfer))
 
@@ -156,8 +156,9 @@ class Outbox:
     def encode(self, tensor: Tensor) -> Waits:
         """Encode a tensor, as soon as there is room, and start sending its frame."""
         yield from self._room()
-        buffer = scratch.take(self._buffer_bytes)
-        self._start(buffer, self._context.encode(tensor, buffer), tensor.nbytes)
+        buffer = self._context.pool.take(self._buffer_bytes)
+        nbytes = yield from places.encode(self._context, tensor, buffer)
+        self._start(buffer, nbytes, tensor.nbytes)
 
     def forward(self, frame: Frame, value_bytes: int) -> Waits:
         """Start sending a frame as it is, as soon as there is room; takes over its buffer."""
@@ -184,7 +185,7 @@ class Outbox:
         buffer, transfers = self._sent[0]
         yield from transfers
         self._sent.popleft()
-        scratch.give(buffer)
+        self._context.pool.give(buffer)
 
     def _start(self, buffer: Bytes, nbytes: int, value_bytes: int) -> None:
         self._unsent -= 1

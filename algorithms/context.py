@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from uzipmpi.algorithms.call import TRAILER_BYTES
 from uzipmpi.algorithms.cuts import step_bytes
+from uzipmpi.algorithms.scratch import Buffers, scratch
 from uzipmpi.config import Config
 from uzipmpi.errors import FormatError, MismatchError
 from uzipmpi.kernels import codec
@@ -13,7 +14,7 @@ from uzipmpi.kernels.codec import HEADER_BYTES
 from uzipmpi.transports.mpi_host import MpiHost
 from uzipmpi.typing import Bytes, DType, Tensor
 
-__all__ = ["TAGS_PER_CALL", "Context", "Record"]
+__all__ = ["CODEC_AT", "RAW", "TAGS_PER_CALL", "Context", "Record", "as_sent"]
 
 # Phases and lanes of a call that run side by side have tags of their own.
 TAGS_PER_CALL = 16
@@ -71,6 +72,8 @@ class Context:
         What must be the same on all ranks, as a word (see ``call.py``); 0 in messages.
     blocking
         The caller waits, so an algorithm may use MPI's own blocking collectives.
+    pool
+        Where the memory of messages comes from.
     """
 
     transport: MpiHost
@@ -81,6 +84,7 @@ class Context:
     chunk_bytes: int = 0
     call: int = 0
     blocking: bool = False
+    pool: Buffers = scratch
 
     def __post_init__(self) -> None:
         if not self.chunk_bytes:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
+from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Inbox
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.peers import others
-from uzipmpi.algorithms.scratch import scratch
 from uzipmpi.transports.transfer import Transfer
-from uzipmpi.typing import Tensor
+from uzipmpi.typing import Bytes, Tensor
 
 __all__ = ["Contributions"]
 
@@ -38,7 +38,7 @@ class Contributions:
         if peers is None:
             peers = others(context)[::-1]
         self.inboxes = {peer: Inbox(context, peer, context.tag, n_chunks) for peer in peers}
-        self._buffers = {peer: scratch.take(context.chunk_bytes) for peer in self.inboxes}
+        self._buffers: dict[int, Bytes] = {}
 
     def take(self, own: Tensor) -> Generator[Transfer | None, None, list[Tensor]]:
         """Wait for the next chunk of every peer; return all in rank order, ``own`` among them.
@@ -47,6 +47,8 @@ class Contributions:
         """
         values = {self._context.rank: own}
         for peer, inbox in self.inboxes.items():
+            if peer not in self._buffers:
+                self._buffers[peer] = places.room(self._context.chunk_bytes, like=own)
             values[peer] = Tensor(self._buffers[peer][: own.nbytes], own.dtype)
             yield from inbox.receive(values[peer])
         return [values[rank] for rank in sorted(values)]
@@ -54,4 +56,4 @@ class Contributions:
     def close(self) -> None:
         """Give the scratch back."""
         for buffer in self._buffers.values():
-            scratch.give(buffer)
+            places.give_room(buffer)

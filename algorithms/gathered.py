@@ -12,6 +12,7 @@ from collections.abc import Generator, Sequence
 import numpy as np
 from mpi4py import MPI
 
+from uzipmpi.algorithms import places
 from uzipmpi.algorithms.call import TRAILER_BYTES, describe, pack_trailer, unpack_trailer
 from uzipmpi.algorithms.channel import Waits
 from uzipmpi.algorithms.context import Context
@@ -32,7 +33,7 @@ def allreduce(context: Context, send: Tensor, recv: Tensor, op: Operator) -> Str
     gathering = Gathering(context, send)
 
     def steps() -> Waits:
-        op.fold((yield from gathering.tensors()), recv)
+        yield from places.fold(op, (yield from gathering.tensors()), recv)
 
     return Stream(steps())
 
@@ -45,7 +46,7 @@ def reduce(context: Context, send: Tensor, recv: Tensor | None, op: Operator, ro
     def steps() -> Waits:
         tensors = yield from gathering.tensors()
         if recv is not None:
-            op.fold(tensors, recv)
+            yield from places.fold(op, tensors, recv)
 
     return Stream(steps())
 
@@ -59,7 +60,8 @@ def reduce_scatter(
 
     def steps() -> Waits:
         tensors = yield from gathering.tensors()
-        op.fold([shards(whole, counts)[context.rank] for whole in tensors], recv)
+        mine = [shards(whole, counts)[context.rank] for whole in tensors]
+        yield from places.fold(op, mine, recv)
 
     return Stream(steps())
 
@@ -81,7 +83,7 @@ class Gathering:
         self._context, self._dtype = context, send.dtype
         row_bytes = send.nbytes + TRAILER_BYTES
         self._row = np.empty(row_bytes, np.uint8)
-        self._row[: send.nbytes] = send.memory
+        self._row[: send.nbytes] = places.on_host(send).memory
         pack_trailer(self._row, send.nbytes, context.call, send.dtype)
         n_rows = context.size if root in (None, context.rank) else 0
         # Zeros are no trailer: a rank with fewer values is noticed.

@@ -20,7 +20,7 @@ from mpi4py import MPI
 from uzipmpi.kernels import reduce
 from uzipmpi.typing import DType, Tensor
 
-__all__ = ["AVG", "MAX", "MIN", "PROD", "SUM", "Op", "Operator", "of"]
+__all__ = ["AVG", "MAX", "MIN", "PROD", "SUM", "Op", "Operator", "Predefined", "of"]
 
 Function = Callable[[Any, Any], Any]
 Accumulator = npt.NDArray[Any]  # float32 or float64
@@ -87,11 +87,13 @@ class Predefined(Operator):
 
     def fold(self, inputs: Sequence[Tensor], out: Tensor, divisor: int | None = None) -> None:
         """Combine tensors; see :meth:`Operator.fold`."""
+        reduce.fold(self.kernel, inputs, out, self.divisor(len(inputs), divisor))
+
+    def divisor(self, n_inputs: int, given: int | None) -> int:
+        """Return what the folded values are divided by."""
         if not self.averages:
-            divisor = 1
-        elif divisor is None:
-            divisor = max(len(inputs), 1)
-        reduce.fold(self.kernel, inputs, out, divisor)
+            return 1
+        return max(n_inputs, 1) if given is None else given
 
 
 SUM = Predefined("sum", True, "sum")

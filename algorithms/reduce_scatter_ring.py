@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.cuts import chunks, shards
@@ -29,8 +30,7 @@ def ring(
     ``recv`` may be the memory of this rank's shard of ``send``, but of no other part of it.
     """
     if context.size == 1:
-        op.fold([send], recv)
-        return Together([])
+        return Stream(places.fold(op, [send], recv))
     sends = shards(send, counts)
     return Together([lap(lane, sends, recv, op) for lane in lanes(context, sends)])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Outbox, Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.contributions import Contributions
@@ -67,7 +68,7 @@ def fold(
             inputs = yield from contributions.take(piece)
             # Not wanted here, the result takes the place of a peer's contribution.
             folded = inputs[dests[0]] if result is None else result
-            op.fold(inputs, folded)
+            yield from places.fold(op, inputs, folded)
             if dests:
                 yield from outbox.encode(folded)
             yield None

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Inbox, Outbox, Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.cuts import chunks
 from uzipmpi.algorithms.operators import Operator
-from uzipmpi.algorithms.scratch import scratch
 from uzipmpi.typing import Tensor
 
 __all__ = ["Lane", "Wave", "gather_wave", "lanes", "reduce_wave"]
@@ -98,7 +98,8 @@ def reduce_wave(
     start = wave[(rank - 1) % size]
     if start is not None:
         yield from outbox.encode(start)
-    buffer = scratch.take(lane.context.chunk_bytes)
+    some = next(chunk for chunk in wave if chunk is not None)
+    buffer = places.room(lane.context.chunk_bytes, like=some)
     for shard in ((rank - 2 - step) % size for step in range(size - 1)):
         own = wave[shard]
         if own is None:
@@ -106,11 +107,11 @@ def reduce_wave(
         partial = Tensor(buffer[: own.nbytes], own.dtype)
         yield from inbox.receive(partial)
         if shard != rank:
-            op.fold([partial, own], partial, divisor=1)
+            yield from places.fold(op, [partial, own], partial, divisor=1)
             yield from outbox.encode(partial)
         elif result is not None:
-            op.fold([partial, own], result, divisor=size)
-    scratch.give(buffer)
+            yield from places.fold(op, [partial, own], result, divisor=size)
+    places.give_room(buffer)
 
 
 def gather_wave(lane: Lane, channels: tuple[Inbox, Outbox], wave: Wave) -> Waits:
@@ -126,8 +127,8 @@ def gather_wave(lane: Lane, channels: tuple[Inbox, Outbox], wave: Wave) -> Waits
             continue
         frame = yield from inbox.take()
         if shard == (rank + 1) % size:
-            inbox.decode(frame, result)
-            scratch.give(frame.buffer)
+            yield from inbox.decode(frame, result)
+            lane.context.pool.give(frame.buffer)
         else:
             yield from outbox.forward(frame, result.nbytes)
-            inbox.decode(frame, result)
+            yield from inbox.decode(frame, result)

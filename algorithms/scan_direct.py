@@ -7,6 +7,7 @@ Scratch: 2 frames, and per rank before this one 2 frames and the values of one c
 
 from __future__ import annotations
 
+from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Outbox, Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.contributions import Contributions
@@ -48,7 +49,7 @@ def prefix(context: Context, send: Tensor, recv: Tensor, op: Operator, *, own: b
             if not own:
                 inputs.pop()
             if inputs:
-                op.fold(inputs, result)
+                yield from places.fold(op, inputs, result)
             yield None
         contributions.close()
         yield from outbox.flush()

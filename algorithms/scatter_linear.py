@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from uzipmpi.algorithms.context import Context
-from uzipmpi.algorithms.local import keep
 from uzipmpi.algorithms.peers import others
+from uzipmpi.algorithms.places import copy
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.stream import Stream, Together, incoming, outgoing
 from uzipmpi.typing import Tensor
@@ -22,5 +22,5 @@ def linear(context: Context, sends: Sequence[Tensor] | None, recv: Tensor, root:
     """Send the root's ``sends[r]`` to the ``recv`` of rank r; sizes may differ between ranks."""
     if sends is None:
         return incoming(context, recv, root, context.tag)
-    keep(sends[root], recv)
+    copy(sends[root], recv)
     return Together(outgoing(context, sends[peer], [peer], context.tag) for peer in others(context))

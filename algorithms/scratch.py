@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 
 from uzipmpi.typing import Bytes
 
-__all__ = ["scratch"]
+__all__ = ["Buffers", "scratch"]
 
 ALIGNMENT = 64  # a cache line, and the widest vector
 KEPT_BYTES = 128 << 20
+
+
+class Buffers(Protocol):
+    """A source of memory that is used again."""
+
+    def take(self, nbytes: int) -> Bytes:
+        """Return a buffer of ``nbytes`` with arbitrary content."""
+
+    def give(self, buffer: Bytes) -> None:
+        """Give back a buffer from :meth:`take` that no transfer uses any more."""
 
 
 class Pool:

@@ -68,15 +68,15 @@ def outgoing(
     ConfigError
         If the algorithm is unknown.
     """
-    if algorithm == "split":
+    if algorithm == "split" and not tensor.on_device:
         slices = SplitOutbox(context, tensor, dest, tag)
         parts = Parts(algorithm, context.chunk_bytes, slices.fixed_stop)
         return parts, split_outgoing(slices)
     if algorithm == "whole":
         parts = Parts(algorithm, whole_bytes(tensor.nbytes))
-    elif algorithm == "chunked":
+    elif algorithm in ("chunked", "split"):
         most = step_bytes(context.config.chunk_bytes)
-        parts = Parts(algorithm, piece_bytes(tensor.nbytes, most))
+        parts = Parts("chunked", piece_bytes(tensor.nbytes, most))
     else:
         known = ", ".join(ALGORITHMS)
         raise ConfigError(f"p2p: expected one of {known}, found {algorithm!r}")

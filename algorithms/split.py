@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from mpi4py import MPI
 
+from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import NOTHING, Waits
 from uzipmpi.algorithms.context import CODEC_AT, RAW, Context
 from uzipmpi.algorithms.scratch import scratch
@@ -155,7 +156,7 @@ class SplitInbox:
         self._posted.clear()
         self._context.record.received_bytes += rest.nbytes
         try:
-            self._context.decode(self._frame[: start + rest.nbytes], tensor)
+            yield from places.decode(self._context, self._frame[: start + rest.nbytes], tensor)
         except (FormatError, MismatchError) as error:
             raise type(error)(
                 f"rank {self._context.rank}: frame from rank {self._source}: {error}"

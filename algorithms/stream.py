@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
-from mpi4py import MPI
-
 from uzipmpi.algorithms.channel import Inbox, Outbox, Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.cuts import chunks
@@ -97,11 +95,11 @@ class Stream:
         self.done = not self._drains
 
     def _step(self) -> bool:
-        failure: MPI.Exception | None = None
+        failure: Exception | None = None
         try:
             if self._waiting is not None and not self._waiting.finished():
                 return False
-        except MPI.Exception as error:
+        except Exception as error:
             failure = error
         try:
             self._waiting = self._steps.throw(failure) if failure else next(self._steps)
@@ -276,7 +274,7 @@ def relay(context: Context, tensor: Tensor, source: int, dests: Sequence[int], t
         for piece in pieces:
             frame = yield from inbox.take()
             yield from outbox.forward(frame, piece.nbytes)
-            inbox.decode(frame, piece)
+            yield from inbox.decode(frame, piece)
             yield None
         yield from outbox.flush()
 

@@ -13,7 +13,16 @@ from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half
 from uzipmpi.kernels.reduce import OPS
 from uzipmpi.typing import DType
 
-__all__ = ["decode", "encode", "fold", "fold_all_but_last"]
+__all__ = ["complaint", "decode", "encode", "fold", "fold_all_but_last"]
+
+_STATUS = {
+    1: "the size, kind or place of a tile or block",
+    2: "sizes that do not add up",
+    3: "another data type, count or size than the header's",
+    4: "no header of version 1",
+    5: "frequencies that are none",
+    6: "a codec that is not folded",
+}
 
 
 def encode(
@@ -233,3 +242,8 @@ def fold_all_but_last(
         )
         before, first = accumulators, some.stop
     return (addresses[first:], sizes[first:]), before
+
+
+def complaint(status: int) -> str:
+    """Return what a decoder's status word says is wrong with a frame; nothing if it is 0."""
+    return _STATUS[status] if status else ""

@@ -18,7 +18,7 @@ import numpy as np
 from uzipmpi.errors import FormatError
 from uzipmpi.kernels import codec as cpu
 from uzipmpi.kernels.device import gpu_half
-from uzipmpi.kernels.device_codec import accumulator_bytes, fold_all_but_last
+from uzipmpi.kernels.device_codec import accumulator_bytes, complaint, fold_all_but_last
 from uzipmpi.kernels.reduce import OPS
 from uzipmpi.typing import Bytes, DType, Tensor
 
@@ -37,14 +37,6 @@ Array = Any
 """A CuPy array: CuPy has no annotations of its own."""
 
 _ALIGNMENT = 16
-_STATUS = {
-    1: "the size, kind or place of a tile or block",
-    2: "sizes that do not add up",
-    3: "another data type, count or size than the header's",
-    4: "no header of version 1",
-    5: "frequencies that are none",
-    6: "a codec that is not folded",
-}
 # Kernels go to the thread's current device, which CuPy keeps.
 _CURRENT = -1
 _scratches: dict[tuple[int, int], Array] = {}
@@ -426,8 +418,8 @@ def decompress(frame: Array, out: Array | None = None, *, verify: bool = False) 
         source = source.copy()
     status = cupy.zeros(1, np.uint32)
     decode(source, memory, status, dtype=dtype)
-    if found := int(status[0]):
-        raise FormatError(f"malformed frame: {_STATUS[found]}")
+    if wrong := complaint(int(status[0])):
+        raise FormatError(f"malformed frame: {wrong}")
     return out
 
 

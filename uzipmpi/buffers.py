@@ -6,24 +6,27 @@ either knows it (a derived datatype) or raises its own error.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import operator
-import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from uzipmpi.cuda_aware import is_cuda_aware
+from uzipmpi.kernels import device
 from uzipmpi.typing import Bytes, DType, Tensor
 
 __all__ = [
     "INT_MAX",
+    "address",
     "block",
     "blocks",
     "datatype",
+    "entire",
+    "in_place_of",
     "is_derived",
     "is_in_place",
     "message",
@@ -34,11 +37,12 @@ __all__ = [
     "plain_tensor",
     "plain_w",
     "same_memory",
+    "typed",
 ]
 
 INT_MAX = 2**31 - 1
-# cuda.h: CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_MEMORYTYPE_DEVICE
-CU_MEMORY_TYPE, CU_DEVICE = 2, 2
+# How arrays of other libraries offer memory of a GPU.
+PROTOCOLS = ("__cuda_array_interface__", "__dlpack_device__")
 # The types that mpi4py does not know by name.
 EXTRA = {DType.BFLOAT16, DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2}
 # By NumPy's number of the type: an integer of its size, which mpi4py knows without being told.
@@ -135,6 +139,8 @@ def blocks(spec: Any, n: int, *, writable: bool = False) -> list[Tensor] | None:
 
 def plain(spec: Any) -> Any:
     """Return the specification in words that mpi4py knows: bf16 and fp8 get a datatype of ours."""
+    if on_device(spec):
+        return _if_aware(spec)
     is_list = isinstance(spec, (list, tuple))
     if not is_list and type(spec) is np.ndarray:
         if spec.dtype.isbuiltin == 1:
@@ -159,6 +165,8 @@ def plain(spec: Any) -> Any:
 
 def plain_w(spec: Any) -> Any:
     """Return what :func:`plain` does for a specification with a list of datatypes at its end."""
+    if on_device(spec):
+        return _if_aware(spec)
     if not isinstance(spec, (list, tuple)) or len(spec) < 2:
         return spec
     items = list(spec)
@@ -239,13 +247,55 @@ def is_derived(spec: Any) -> bool:
 def on_device(spec: Any) -> bool:
     """Whether a specification names memory that only a GPU can read."""
     buffer = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
-    interface = getattr(buffer, "__cuda_array_interface__", None)
-    if interface is None or (cuda := _cuda()) is None:
+    if type(buffer) is np.ndarray or not any(hasattr(type(buffer), name) for name in PROTOCOLS):
         return False
-    kind = ctypes.c_uint(0)
-    address = ctypes.c_uint64(interface["data"][0])
-    known = cuda.cuPointerGetAttribute(ctypes.byref(kind), CU_MEMORY_TYPE, address) == 0
-    return known and kind.value == CU_DEVICE
+    if not device.is_available():
+        return False
+    try:
+        return device.device_of(buffer) is not None
+    except ValueError:
+        return False  # memory of the host that is offered in this way
+
+
+def entire(spec: Any) -> Tensor:
+    """Return all memory of the buffer in a specification, of which that may name a part.
+
+    Raises
+    ------
+    ValueError
+        If the buffer is not contiguous.
+    """
+    buffer = spec[0] if isinstance(spec, (list, tuple)) else spec
+    memory = _memory(buffer, False)
+    if memory is None:
+        raise ValueError("expected a contiguous buffer, found one that is not")
+    return Tensor(memory, _kind(buffer))
+
+
+def typed(spec: Any, tensor: Tensor) -> Any:
+    """Return a specification of the same part of GPU memory, with a datatype of MPI's.
+
+    Parameters
+    ----------
+    spec
+        The specification.
+    tensor
+        All of its buffer.
+    """
+    items = [tensor.memory, *spec[1:]] if isinstance(spec, (list, tuple)) else [tensor.memory]
+    if len(items) > 1 and isinstance(items[-1], (MPI.Datatype, str, np.dtype)):
+        items[-1] = _plain_type(items[-1])
+    else:
+        buffer = spec[0] if isinstance(spec, (list, tuple)) else spec
+        items.append(datatype(tensor.dtype, _numpy_kind(buffer)))
+    return items
+
+
+def in_place_of(spec: Any, host: Tensor) -> Any:
+    """Return a specification that names the same part of a copy of its buffer."""
+    buffer = spec[0] if isinstance(spec, (list, tuple)) else spec
+    array = host.memory.view(_numpy_kind(buffer))
+    return [array, *spec[1:]] if isinstance(spec, (list, tuple)) else array
 
 
 def is_in_place(spec: Any) -> bool:
@@ -255,7 +305,13 @@ def is_in_place(spec: Any) -> bool:
 
 def same_memory(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors are the same bytes in memory."""
-    return a.nbytes == b.nbytes > 0 and a.memory.ctypes.data == b.memory.ctypes.data
+    return a.nbytes == b.nbytes > 0 and address(a.memory) == address(b.memory)
+
+
+def address(memory: Any) -> int:
+    """Return where memory begins, of the host or of a GPU."""
+    start: int = memory.ctypes.data if isinstance(memory, np.ndarray) else memory.address
+    return start
 
 
 def _split(spec: Any, pair: Any) -> Parts | None:
@@ -328,7 +384,7 @@ def _displacements(given: Any, counts: Sequence[int]) -> list[int]:
 
 
 def _memory(buffer: Any, writable: bool) -> Bytes | None:
-    """Return the bytes of a contiguous buffer in host memory; None where mpi4py should judge."""
+    """Return the bytes of a contiguous buffer; None where mpi4py should judge."""
     if isinstance(buffer, np.ndarray):
         if writable and not buffer.flags.writeable:
             return None
@@ -336,7 +392,8 @@ def _memory(buffer: Any, writable: bool) -> Bytes | None:
     if buffer is MPI.BOTTOM:
         return None
     if on_device(buffer):
-        return None
+        memory = device.DeviceMemory.of(buffer)
+        return None if writable and not memory.writable else cast(Bytes, memory)
     try:
         view = MPI.buffer(buffer)  # any protocol that mpi4py knows
     except (BufferError, TypeError, ValueError, NotImplementedError):
@@ -459,9 +516,20 @@ def _large(nbytes: int) -> MPI.Datatype:
     return MPI.BYTE.Create_contiguous(nbytes).Commit()
 
 
-def _cuda() -> ctypes.CDLL | None:
-    """Return CUDA's driver if something loaded it: without it no memory is a GPU's."""
-    try:
-        return ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-    except OSError:
-        return None
+def _if_aware(spec: Any) -> Any:
+    """Return a specification of GPU memory if MPI takes that."""
+    if is_cuda_aware():
+        return typed(spec, entire(spec))
+    raise TypeError("expected a buffer in host memory, found one in the memory of a GPU")
+
+
+def _numpy_kind(buffer: Any) -> np.dtype[Any]:
+    """Return NumPy's type for the entries of any array."""
+    if (dtype := _kind(buffer)) is not DType.BYTES:
+        return dtype.numpy
+    kind = getattr(buffer, "dtype", None)
+    if isinstance(kind, np.dtype):
+        return kind
+    if kind is None:
+        return np.dtype(str(buffer.__cuda_array_interface__["typestr"]))
+    return np.dtype(str(kind).rpartition(".")[2])

@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from uzipmpi import buffers, selection
 from uzipmpi.algorithms import call as calls
-from uzipmpi.algorithms import registry
+from uzipmpi.algorithms import places, registry
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.handle import Endpoint
@@ -24,6 +24,7 @@ from uzipmpi.progress import Operation, Stages
 from uzipmpi.refusal import Arguments, refuse
 from uzipmpi.selection import Choice, Facts
 from uzipmpi.sending import codec_of
+from uzipmpi.staging import Rounds, Staged, when_complete
 
 __all__ = ["Call", "Understand", "Work"]
 
@@ -134,8 +135,21 @@ class Call:
         return selection.choose(self._end, self._work.facts, in_call_order=in_call_order)
 
     def _plain(self, method: str, *more: Any) -> Any:
-        specs = [buffers.plain(spec) for spec in self._given.specs]
-        return getattr(self._end.mpi, method)(*specs, *self._given.others, *more)
+        reduces = self._given.op is not None  # MPI does no arithmetic in GPU memory
+        blocking = method == self._method
+        staged = [
+            Staged(spec, receives=spec is self._given.specs[-1], device=blocking and not reduces)
+            for spec in self._given.specs
+        ]
+        specs = [buffers.plain(one.spec) for one in staged]
+        done = getattr(self._end.mpi, method)(*specs, *self._given.others, *more)
+        if not any(one.copied for one in staged):
+            return done
+        if not blocking:
+            return Prequest(Rounds(done, staged)) if more else when_complete(done, *staged)
+        for one in staged:
+            one.finish()
+        return done
 
     def _start(self, choice: Choice, tag: int, *, blocking: bool) -> tuple[Context, Stream]:
         assert self._work is not None
@@ -143,9 +157,11 @@ class Call:
         if choice.fallback:
             end = end._replace(config=dataclasses.replace(end.config, codec="raw"))
         algorithm = registry.find(facts.operation, choice.algorithm)
+        arguments = self._work.arguments()
         word = calls.word(algorithm.code, facts.op, facts.root)
-        context = end.context(tag, call=word, blocking=blocking)
-        return context, algorithm.run(context, *self._work.arguments())
+        pool = places.pool(arguments)
+        context = end.context(tag, call=word, blocking=blocking, pool=pool)
+        return context, algorithm.run(context, *arguments)
 
     def _round(self, method: str, choice: Choice, tag: int) -> MPI.Request:
         self._started = time.perf_counter()

@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from uzipmpi import buffers, selection
-from uzipmpi.algorithms import operators
+from uzipmpi.algorithms import operators, places
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.call import Call, Work
 from uzipmpi.errors import MismatchError
@@ -217,7 +217,7 @@ def _alltoall(end: Endpoint, given: Arguments) -> Work | None:
         send.pack()
         sends = send.tensors
         if in_place:
-            sends = [Tensor(tensor.memory.copy(), tensor.dtype) for tensor in sends]
+            sends = [places.copy_of(tensor) for tensor in sends]
         return sends, recv.tensors
 
     facts = _facts(end, given, None if given.vector else send.nbytes)
@@ -290,12 +290,12 @@ def _scattered(
     if not buffers.is_in_place(given.sendbuf):
         return Work(facts, send.nbytes, lambda: (send, own, counts, operator))
     # In place, the result lies among the contributions, over those to other shards.
-    apart = Tensor(np.empty_like(own.memory), own.dtype)
+    apart = Tensor(places.room(own.nbytes, like=own), own.dtype)
     return Work(
         facts,
         send.nbytes,
         lambda: (send, apart, counts, operator),
-        lambda: np.copyto(own.memory, apart.memory),
+        lambda: places.copy(apart, own),
     )
 
 

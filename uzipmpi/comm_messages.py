@@ -12,6 +12,7 @@ from uzipmpi.buffers import INT_MAX, plain_array
 from uzipmpi.comm_probes import Probes
 from uzipmpi.head import HEAD_BYTES
 from uzipmpi.persistent import Prequest
+from uzipmpi.staging import stand_in
 
 __all__ = ["Messages"]
 
@@ -150,7 +151,7 @@ class Messages(Probes):
         recvtag: int = MPI.ANY_TAG,
     ) -> MPI.Request:
         """Begin to send and receive; see :meth:`mpi4py.MPI.Comm.Isendrecv`."""
-        if self._plain_wire and HAS_ISENDRECV:
+        if self._plain_wire and HAS_ISENDRECV and not _on_device(sendbuf, recvbuf):
             sendbuf, recvbuf = buffers.message(sendbuf), buffers.message(recvbuf)
             return super().Isendrecv(sendbuf, dest, sendtag, recvbuf, source, recvtag)
         outgoing = p2p.Direction(sendbuf, dest, sendtag)
@@ -168,7 +169,7 @@ class Messages(Probes):
         """Begin to exchange the content of a buffer; see
         :meth:`mpi4py.MPI.Comm.Isendrecv_replace`.
         """
-        if self._plain_wire and HAS_ISENDRECV:
+        if self._plain_wire and HAS_ISENDRECV and not _on_device(buf):
             return super().Isendrecv_replace(buffers.message(buf), dest, sendtag, source, recvtag)
         outgoing = p2p.Direction(buf, dest, sendtag)
         incoming = p2p.Direction(buf, source, recvtag)
@@ -178,31 +179,32 @@ class Messages(Probes):
 
     def Send_init(self, buf: Any, dest: int, tag: int = 0) -> MPI.Prequest:
         """Make a persistent request for a send; see :meth:`mpi4py.MPI.Comm.Send_init`."""
-        plain = super().Send_init(buffers.message(buf), dest, tag)
+        plain = super().Send_init(buffers.message(stand_in(buf)), dest, tag)
         return self._persistent_send(plain, buf, dest, tag, "Isend")
 
     def Ssend_init(self, buf: Any, dest: int, tag: int = 0) -> MPI.Prequest:
         """Make one for a synchronous send; see :meth:`mpi4py.MPI.Comm.Ssend_init`."""
-        plain = super().Ssend_init(buffers.message(buf), dest, tag)
+        plain = super().Ssend_init(buffers.message(stand_in(buf)), dest, tag)
         return self._persistent_send(plain, buf, dest, tag, "Issend")
 
     def Rsend_init(self, buf: Any, dest: int, tag: int = 0) -> MPI.Prequest:
         """Make one for a ready send; see :meth:`mpi4py.MPI.Comm.Rsend_init`."""
-        plain = super().Rsend_init(buffers.message(buf), dest, tag)
+        plain = super().Rsend_init(buffers.message(stand_in(buf)), dest, tag)
         return self._persistent_send(plain, buf, dest, tag, "Irsend")
 
     def Bsend_init(self, buf: Any, dest: int, tag: int = 0) -> MPI.Prequest:
         """Make one for a buffered send; see :meth:`mpi4py.MPI.Comm.Bsend_init`."""
-        plain = super().Bsend_init(buffers.message(buf), dest, tag)
+        plain = super().Bsend_init(buffers.message(stand_in(buf)), dest, tag)
         return self._persistent_send(plain, buf, dest, tag, "Ibsend")
 
     def Recv_init(
         self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG
     ) -> MPI.Prequest:
         """Make one for a receive; see :meth:`mpi4py.MPI.Comm.Recv_init`."""
-        plain = super().Recv_init(buffers.message(buf), source, tag)
+        plain = super().Recv_init(buffers.message(stand_in(buf)), source, tag)
         end = self._endpoint
-        if not end.handle.framed or source == MPI.PROC_NULL:
+        framed = end.handle.framed and source != MPI.PROC_NULL
+        if not framed and not _on_device(buf):
             return plain
         plain.Free()  # it has shown that the arguments are right
         return Prequest(lambda: receiving.irecv(end, buf, source, tag))
@@ -236,7 +238,12 @@ class Messages(Probes):
     ) -> MPI.Prequest:
         """Return a request whose rounds may be compressed; MPI's own if none ever is."""
         end = self._endpoint
-        if sending.stays_plain(end, buf, dest, mode):
+        if sending.stays_plain(end, buf, dest, mode) and not _on_device(buf):
             return cast(MPI.Prequest, plain)  # typed too loosely in mpi4py
         plain.Free()  # it has shown that the arguments are right
         return Prequest(lambda: sending.isend(end, buf, dest, tag, mode))
+
+
+def _on_device(*specs: Any) -> bool:
+    """Whether any specification names GPU memory, which takes more than MPI's own call."""
+    return any(buffers.on_device(spec) for spec in specs)

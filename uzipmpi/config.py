@@ -136,6 +136,14 @@ class Rc:
 rc = Rc()
 
 
+def cuda_aware() -> bool | None:
+    """Whether ``UZIPMPI_CUDA_AWARE`` says that MPI takes GPU memory; None: to be found out."""
+    text = os.environ.get("UZIPMPI_CUDA_AWARE") or "auto"
+    return (
+        None if text.strip().lower() == "auto" else bool(_parse("UZIPMPI_CUDA_AWARE", text, bool))
+    )
+
+
 def summary_wanted() -> bool:
     """Whether ``UZIPMPI_STATS`` asks for a table over all ranks when the program ends."""
     return bool(_parse("UZIPMPI_STATS", os.environ.get("UZIPMPI_STATS") or "0", bool))

@@ -16,6 +16,7 @@ from mpi4py import MPI
 
 from uzipmpi import link, summary
 from uzipmpi.algorithms.context import TAGS_PER_CALL, Context
+from uzipmpi.algorithms.scratch import Buffers, scratch
 from uzipmpi.config import AGREED, MEASURED, Config
 from uzipmpi.errors import ConfigError
 from uzipmpi.matching import Matching
@@ -113,11 +114,18 @@ class Endpoint(NamedTuple):
     handle: Handle
     config: Config
 
-    def context(self, tag: int, *, call: int = 0, blocking: bool = False) -> Context:
+    def context(
+        self, tag: int, *, call: int = 0, blocking: bool = False, pool: Buffers = scratch
+    ) -> Context:
         """Return what an algorithm is given; ``tag`` is the first that it may use."""
-        threads = self.config.threads or self.handle.threads_per_rank
         return Context(
-            self.handle.transport, self.config, tag, threads=threads, call=call, blocking=blocking
+            self.handle.transport,
+            self.config,
+            tag,
+            threads=self.config.threads or self.handle.threads_per_rank,
+            call=call,
+            blocking=blocking,
+            pool=pool,
         )
 
 

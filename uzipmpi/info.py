@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
-from pathlib import Path
 
 import ml_dtypes
 import mpi4py
@@ -14,9 +12,11 @@ from mpi4py import MPI
 
 from uzipmpi._version import __version__
 from uzipmpi.config import Config
+from uzipmpi.cuda_aware import cuda_aware, libmpi
 from uzipmpi.kernels import codec
+from uzipmpi.kernels.device import gpu_half
 
-__all__ = ["cuda_aware", "report"]
+__all__ = ["report"]
 
 THREAD_LEVELS = {
     MPI.THREAD_SINGLE: "single: nothing is compressed",
@@ -40,6 +40,7 @@ def report() -> str:
         "MPI library": libmpi() or "not found in /proc/self/maps",
         "threads of MPI": THREAD_LEVELS[MPI.Query_thread()],
         "CUDA-aware": f"{'yes' if aware else 'no'}: {why}",
+        "GPUs": _gpus(),
         "codecs": ", ".join(codec.CODECS),
         "SIMD": f"{codec.simd_path()} (of {paths})",
         "cores": f"{len(os.sched_getaffinity(0))} usable",
@@ -48,20 +49,9 @@ def report() -> str:
     return "\n".join(f"{name + ':':16}{value}" for name, value in rows.items())
 
 
-def cuda_aware() -> tuple[bool, str]:
-    """Return whether MPI takes pointers to GPU memory, as far as it says, and how that is known."""
-    path = libmpi()
-    if path is None:
-        return False, "the MPI library was not found"
-    query = getattr(ctypes.CDLL(path), "MPIX_Query_cuda_support", None)
-    if query is None:
-        return False, "this MPI has no MPIX_Query_cuda_support"
-    answer = bool(query())
-    return answer, f"MPIX_Query_cuda_support() is {int(answer)}"
-
-
-def libmpi() -> str | None:
-    """Return the path of the MPI library that this process uses."""
-    # mpi4py loads it privately: its symbols are not in the global scope.
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    return next((line.split()[-1] for line in lines if "/libmpi" in line), None)
+def _gpus() -> str:
+    """Return how many GPUs there are, or why they are of no use."""
+    try:
+        return str(gpu_half().device_count())
+    except (ImportError, RuntimeError) as error:
+        return f"none: {error}"

@@ -13,9 +13,10 @@ import numpy as np
 from mpi4py import MPI
 
 from uzipmpi import buffers, derived
-from uzipmpi.algorithms import sendrecv
+from uzipmpi.algorithms import places, sendrecv
 from uzipmpi.algorithms.context import Record
 from uzipmpi.algorithms.stream import Stream
+from uzipmpi.cuda_aware import is_cuda_aware
 from uzipmpi.errors import MismatchError
 from uzipmpi.handle import Endpoint
 from uzipmpi.head import HEAD_BYTES, Head
@@ -60,8 +61,10 @@ class Landing:
         self._seen: Bytes | None = None
         self.reserved_at: int | None = None
         if posted is None:
-            short = tensor.nbytes < HEAD_BYTES
-            posted = np.empty(HEAD_BYTES, np.uint8) if short else tensor.memory
+            apart = tensor.nbytes < HEAD_BYTES or (tensor.on_device and not is_cuda_aware())
+            # Of memory for a GPU's values no more than a page is touched if a head comes.
+            room = np.empty(max(tensor.nbytes, HEAD_BYTES), np.uint8) if apart else None
+            posted = places.settled(tensor).memory if room is None else room
         self.posted = posted
 
     @property
@@ -96,7 +99,8 @@ class Landing:
         """Bring in a message that a probe has taken, in place of a posted receive."""
         if held.message is None:
             assert held.content is not None
-            self.posted[:HEAD_BYTES] = held.content
+            content = Tensor(held.content, DType.BYTES)
+            places.copy(content, Tensor(self.posted[:HEAD_BYTES], DType.BYTES))
             status = MPI.Status()
             held.report(status, HEAD_BYTES)
             return Arrival.of(status, self.posted)
@@ -107,7 +111,7 @@ class Landing:
     def look(self, status: MPI.Status) -> None:
         """Save what may be a head: the memory may be written to from now on."""
         if self._seen is None and status.Get_count(MPI.BYTE) == HEAD_BYTES:
-            self._seen = self.posted[:HEAD_BYTES].copy()
+            self._seen = places.on_host(Tensor(self.posted[:HEAD_BYTES], DType.BYTES)).memory.copy()
 
     def parts(self, status: MPI.Status) -> Stream | None:
         """Look at what arrived; return the stream that brings the values if it was a head.
@@ -118,17 +122,18 @@ class Landing:
             If it was a damaged head.
         """
         self.look(status)
-        if self._seen is None:
+        if self._seen is None or not self._end.handle.framed:
             return None
         head = self.head = Head.unpack(self._seen)
         if head is None:
             return None
-        context = self._end.context(head.tag)
+        context = self._end.context(head.tag, pool=places.pool([self._tensor]))
         self._record = context.record
         source = status.Get_source()
         if head.nbytes > self._tensor.nbytes or self._mismatch:
             return sendrecv.discard(context, head.nbytes, source, head.tag, head.parts)
-        place = Tensor(self.posted[: head.nbytes], head.dtype)
+        memory = self._tensor.memory if self._tensor.on_device else self.posted
+        place = Tensor(memory[: head.nbytes], head.dtype)
         return sendrecv.incoming(context, place, source, head.tag, head.parts)
 
     @property
@@ -152,8 +157,11 @@ class Landing:
             raise MPI.Exception(MPI.ERR_TRUNCATE)
         if self._mismatch:
             raise MismatchError(self._mismatch)
-        if self.posted is not self._tensor.memory:
-            self._tensor.memory[:nbytes] = self.posted[:nbytes]
+        # The parts of a message for a GPU went there; all else is where the receive was posted.
+        in_place = self.head is not None and self._tensor.on_device
+        if self.posted is not self._tensor.memory and not in_place:
+            arrived = Tensor(self.posted[:nbytes], DType.BYTES)
+            places.copy(arrived, Tensor(self._tensor.memory[:nbytes], DType.BYTES))
         if self.head:
             status.Set_elements(MPI.BYTE, nbytes)
         if self._derived is not None:
@@ -175,7 +183,7 @@ class Landing:
 
 def land(end: Endpoint, buf: Any) -> Landing | None:
     """Return where a message arrives, None if only plain messages do or the buffer is wrong."""
-    if not end.handle.framed:
+    if not end.handle.framed and not buffers.on_device(buf):
         return None
     tensor = buffers.block(buf, writable=True)
     if tensor is not None:
@@ -208,7 +216,7 @@ class Reservations:
 
     def add(self, landing: Landing, memory: Bytes) -> bool:
         """Reserve memory; return whether that was possible, as none of it was reserved."""
-        start = MPI.Get_address(memory)
+        start = buffers.address(memory)
         stop = start + memory.size
         with self._lock:
             if self._within(start, stop):
@@ -235,7 +243,7 @@ class Reservations:
         """
         if not memory.size:
             return
-        start = MPI.Get_address(memory)
+        start = buffers.address(memory)
         with self._lock:
             landings = self._within(start, start + memory.size)
         for landing in landings:

@@ -13,6 +13,7 @@ from uzipmpi.engine import engine
 from uzipmpi.handle import Endpoint
 from uzipmpi.landing import land_held
 from uzipmpi.matching import Held
+from uzipmpi.staging import Staged, when_complete
 from uzipmpi.standin import StandIn
 
 __all__ = ["Message", "improbe", "mprobe"]
@@ -78,7 +79,9 @@ class Message(MPI.Message, metaclass=StandIn, stands_for=MPI.Message):
         """Receive the message; see :meth:`mpi4py.MPI.Message.Recv`."""
         self._check()
         if self._held is None or self._end is None:
-            super().Recv(buffers.message(buf), status)
+            staged = Staged(buf, receives=True, device=True)
+            super().Recv(buffers.message(staged.spec), status)
+            staged.finish()
             return
         landing = land_held(self._end, self._held, buf)
         try:
@@ -90,7 +93,9 @@ class Message(MPI.Message, metaclass=StandIn, stands_for=MPI.Message):
         """Begin to receive the message; see :meth:`mpi4py.MPI.Message.Irecv`."""
         self._check()
         if self._held is None or self._end is None:
-            return super().Irecv(buffers.message(buf))
+            staged = Staged(buf, receives=True, device=True)
+            request = super().Irecv(buffers.message(staged.spec))
+            return when_complete(request, staged) if staged.copied else request
         landing = land_held(self._end, self._held, buf)
         try:
             return receiving.irecv_held(self._end, self._held, landing)

@@ -56,7 +56,6 @@ def whole(spec: Any, *, writable: bool = False) -> Operand | None:
         return Operand([tensor])
     if buffers.is_derived(spec):
         return Operand([derived.pack(spec)], [spec])
-    _check_host(spec)
     return None
 
 
@@ -72,7 +71,6 @@ def each(spec: Any, n: int, *, vector: bool, writable: bool = False) -> Operand 
     specs = buffers.pieces(spec, n, vector=vector) if buffers.is_derived(spec) else None
     if specs:
         return Operand([derived.pack(piece) for piece in specs], specs)
-    _check_host(spec)
     return None
 
 
@@ -80,9 +78,3 @@ def split(tensor: Tensor, n: int) -> list[Tensor]:
     """Cut a tensor into ``n`` equal parts; of bytes, whatever the size of its entries."""
     size = tensor.nbytes // n
     return [Tensor(tensor.memory[i * size : (i + 1) * size], tensor.dtype) for i in range(n)]
-
-
-def _check_host(spec: Any) -> None:
-    """Complain about what is not MPI's to judge: other ranks would wait for this one in vain."""
-    if buffers.on_device(spec):
-        raise TypeError("expected a buffer in host memory, found one in the memory of a GPU")

@@ -17,13 +17,15 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from uzipmpi import buffers, derived
+from uzipmpi.algorithms import places
 from uzipmpi.algorithms.stream import drive
 from uzipmpi.handle import Endpoint
 from uzipmpi.landing import Landing, land
 from uzipmpi.progress import both
 from uzipmpi.receiving import arrive, finish, irecv, known_to_mpi
 from uzipmpi.sending import Sending, count, count_plain, isend, outgoing_values, prepare
-from uzipmpi.typing import Tensor
+from uzipmpi.staging import reachable
+from uzipmpi.typing import DType, Tensor
 
 __all__ = ["Direction", "exchange", "exchange_in_place", "iexchange", "iexchange_in_place"]
 
@@ -48,7 +50,7 @@ def exchange(
     if isinstance(outgoing, Sending):
         message: Any = [outgoing.head, MPI.BYTE]
     else:
-        message = buffers.plain(sending.buf) if tensor is None else buffers.plain_tensor(tensor)
+        message = plainly(sending.buf, tensor)
     streams = [outgoing.stream] if isinstance(outgoing, Sending) else []
     try:
         landing = swap(end, sending._replace(buf=message), landing, receiving, status)
@@ -61,6 +63,11 @@ def exchange(
         count(end, "Sendrecv", outgoing, started)
     elif tensor is not None:
         count_plain(end, "Sendrecv", tensor.nbytes, started, outgoing)
+
+
+def plainly(buf: Any, tensor: Tensor | None) -> Any:
+    """Return what MPI sends as it is: a buffer, or the values in it that are known."""
+    return buffers.plain(buf) if tensor is None else buffers.plain_tensor(reachable(tensor))
 
 
 def swap(
@@ -88,7 +95,7 @@ def exchange_in_place(
     end: Endpoint, sending: Direction, receiving: Direction, status: MPI.Status | None
 ) -> None:
     """Exchange the content of one buffer, of which the outgoing values are copied first."""
-    if end.handle.framed:
+    if end.handle.framed or buffers.on_device(sending.buf):
         exchange(end, copied(sending), receiving, status)
     else:
         end.mpi.Sendrecv_replace(buffers.message(sending.buf), *sending[1:], *receiving[1:], status)
@@ -118,4 +125,7 @@ def copied(sending: Direction) -> Direction:
     tensor = buffers.block(sending.buf)
     if tensor is None:
         return sending._replace(buf=derived.pack(sending.buf).array)
-    return sending._replace(buf=Tensor(tensor.memory.copy(), tensor.dtype).array)
+    apart = places.copy_of(tensor)
+    if apart.on_device and apart.dtype is not DType.BYTES:
+        return sending._replace(buf=[apart.memory, apart.dtype.numpy.name])
+    return sending._replace(buf=apart.memory if apart.on_device else apart.array)

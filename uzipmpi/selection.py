@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mpi4py import MPI
 
 from uzipmpi import buffers
-from uzipmpi.algorithms import cuts, registry, sendrecv
+from uzipmpi.algorithms import cuts, places, registry, sendrecv
 from uzipmpi.algorithms.operators import MAX, MIN, PROD, SUM, Operator
 from uzipmpi.config import Config
 from uzipmpi.errors import ConfigError
@@ -181,13 +181,18 @@ def message(end: Endpoint, tensor: Tensor, dest: int) -> Choice:
     if not end.handle.framed:
         return Choice("", "no message is compressed between these ranks")
     reason = _why_plain_message(end, tensor, dest)
-    if reason and not (tensor.nbytes == HEAD_BYTES and starts_like_a_head(tensor.memory)):
+    if reason and not _like_a_head(tensor):
         return Choice("", reason)
     if end.config.p2p != "auto":
         return Choice(end.config.p2p, reason)
     # A message in one piece overlaps nothing, but costs the least Python.
     pieces = min(end.config.chunk_bytes, 2 * cuts.LEAST_BYTES)
     return Choice("chunked" if tensor.nbytes > pieces else "whole", reason)
+
+
+def _like_a_head(tensor: Tensor) -> bool:
+    """Whether a plain message of these values would be taken for a head."""
+    return tensor.nbytes == HEAD_BYTES and starts_like_a_head(places.on_host(tensor).memory)
 
 
 def _why_plain(end: Endpoint, facts: Facts) -> str:
@@ -241,6 +246,8 @@ def always_plain(end: Endpoint, tensor: Tensor, dest: int) -> str:
 def _why_plain_message(end: Endpoint, tensor: Tensor, dest: int) -> str:
     """Return why a message is not compressed; nothing if it is."""
     reason = always_plain(end, tensor, dest)
+    if tensor.on_device:  # its encoder looks at a sample itself
+        return reason
     if not reason and end.config.codec != "raw" and codec.predict(tensor) > WORTHWHILE_RATIO:
         return "incompressible"
     return reason

@@ -15,12 +15,13 @@ from typing import Any
 from mpi4py import MPI
 
 from uzipmpi import buffers, derived, selection
-from uzipmpi.algorithms import sendrecv
+from uzipmpi.algorithms import places, sendrecv
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.handle import Endpoint
 from uzipmpi.head import HEAD_BYTES, Head, starts_like_a_head
 from uzipmpi.progress import Kept, Operation, Stages
+from uzipmpi.staging import Staged, reachable
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import Bytes, Tensor
 
@@ -61,7 +62,7 @@ def send(end: Endpoint, buf: Any, dest: int, tag: int, mode: str = "Send") -> No
         return
     sending = prepare(end, tensor, dest, mode)
     if isinstance(sending, str):
-        getattr(end.mpi, mode)(buffers.plain_tensor(tensor), dest, tag)
+        getattr(end.mpi, mode)(buffers.plain_tensor(reachable(tensor)), dest, tag)
         count_plain(end, mode, tensor.nbytes, started, sending)
         return
     end.mpi.Send([sending.head, MPI.BYTE], dest, tag)
@@ -80,7 +81,8 @@ def isend(end: Endpoint, buf: Any, dest: int, tag: int, mode: str = "Isend") -> 
         return request
     sending = prepare(end, tensor, dest, mode)
     if isinstance(sending, str):
-        request = getattr(end.mpi, mode)(buffers.plain_tensor(tensor), dest, tag)
+        message = buffers.plain_tensor(reachable(tensor))
+        request = getattr(end.mpi, mode)(message, dest, tag)
         count_plain(end, mode, tensor.nbytes, started, sending)
         return Kept(request) if end.handle.framed else request
     head = Transfer(end.mpi.Isend([sending.head, MPI.BYTE], dest, tag), sending.head)
@@ -99,14 +101,14 @@ def bsend(end: Endpoint, buf: Any, dest: int, tag: int) -> None:
     if end.handle.framed and (values := like_a_head(end, buf, dest)) is not None:
         isend(end, values.copy(), dest, tag)
     else:
-        end.mpi.Bsend(buffers.message(buf), dest, tag)
+        end.mpi.Bsend(buffers.message(Staged(buf).spec), dest, tag)
 
 
 def ibsend(end: Endpoint, buf: Any, dest: int, tag: int) -> MPI.Request:
     """Begin what :func:`bsend` does."""
     if end.handle.framed and (values := like_a_head(end, buf, dest)) is not None:
         return isend(end, values.copy(), dest, tag)
-    return end.mpi.Ibsend(buffers.message(buf), dest, tag)
+    return end.mpi.Ibsend(buffers.message(Staged(buf).spec), dest, tag)
 
 
 def stays_plain(end: Endpoint, buf: Any, dest: int, mode: str) -> bool:
@@ -123,7 +125,7 @@ def stays_plain(end: Endpoint, buf: Any, dest: int, mode: str) -> bool:
 
 def outgoing_values(end: Endpoint, buf: Any, dest: int) -> Tensor | None:
     """Return what may go in parts; None if mpi4py is to send the buffer, or to complain."""
-    if dest == MPI.PROC_NULL:
+    if dest == MPI.PROC_NULL and not buffers.on_device(buf):
         return None
     tensor = buffers.block(buf)
     if tensor is None and end.handle.framed and derived.nbytes(buf) == HEAD_BYTES:
@@ -134,9 +136,10 @@ def outgoing_values(end: Endpoint, buf: Any, dest: int) -> Tensor | None:
 def like_a_head(end: Endpoint, buf: Any, dest: int) -> Bytes | None:
     """Return the bytes of values which as a plain message would be taken for a head."""
     tensor = outgoing_values(end, buf, dest)
-    if tensor is None or tensor.nbytes != HEAD_BYTES or not starts_like_a_head(tensor.memory):
+    if tensor is None or tensor.nbytes != HEAD_BYTES:
         return None
-    return tensor.memory
+    memory = places.on_host(tensor).memory
+    return memory if starts_like_a_head(memory) else None
 
 
 def prepare(end: Endpoint, tensor: Tensor, dest: int, mode: str) -> Sending | str:
@@ -151,7 +154,7 @@ def prepare(end: Endpoint, tensor: Tensor, dest: int, mode: str) -> Sending | st
             return reason
         algorithm = "whole"
     tag = end.handle.message_tag(dest)
-    context = end.context(tag)
+    context = end.context(tag, pool=places.pool([tensor]))
     if synchronous:
         context = dataclasses.replace(context, transport=context.transport.synchronous())
     parts, stream = sendrecv.outgoing(context, tensor, dest, tag, algorithm)

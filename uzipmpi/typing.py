@@ -60,13 +60,14 @@ _BY_NAME = {dtype.name: code for code, dtype in _NUMPY.items() if code is not DT
 
 @dataclass(frozen=True)
 class Tensor:
-    """A contiguous run of values in host memory.
+    """A contiguous run of values in host or in GPU memory.
 
     Parameters
     ----------
     memory
         One-dimensional contiguous ``uint8`` array over the values; writable where the tensor is
-        a destination.
+        a destination. In GPU memory a :class:`uzipmpi.kernels.device.DeviceMemory`, which has a
+        size and slices like an array.
     dtype
         What the bytes are.
     """
@@ -96,6 +97,11 @@ class Tensor:
         return cls(array.reshape(-1).view(np.uint8), dtype)
 
     @property
+    def on_device(self) -> bool:
+        """Whether the values are in GPU memory."""
+        return not isinstance(self.memory, np.ndarray)
+
+    @property
     def nbytes(self) -> int:
         """Size in bytes."""
         return self.memory.size
@@ -107,7 +113,7 @@ class Tensor:
 
     @property
     def array(self) -> npt.NDArray[Any]:
-        """The values as a typed one-dimensional view."""
+        """The values as a typed one-dimensional view; in host memory only."""
         return self.memory.view(self.dtype.numpy)
 
     def __getitem__(self, values: slice) -> Tensor:

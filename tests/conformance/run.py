@@ -91,12 +91,14 @@ def run(
     """Run the suite once and report; return whether anything failed."""
     label = ["-prepend-rank"] if mpi_name() == "mpich" else ["--output", "tag"]
     command = [BIN / "mpirun", *label, "-np", arguments.n, sys.executable, "-m", runner]
-    command += [HERE / "suite.py", arguments.suite, "-v", *options]
+    command += [HERE / "suite.py", "-v", *options]
+    # For spawned workers too, which are given no arguments.
+    paths = [str(arguments.suite.resolve()), *filter(None, [os.environ.get("PYTHONPATH")])]
     started = time.monotonic()
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         job = subprocess.Popen(
             [str(word) for word in command],
-            env={**os.environ, **ENVIRONMENT, **env},
+            env={**os.environ, **ENVIRONMENT, **env, "PYTHONPATH": os.pathsep.join(paths)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import uzipmpi
-from uzipmpi import config, frames, info
+from uzipmpi import config, cuda_aware, frames
 
 
 def test_every_name_exists() -> None:
@@ -72,13 +72,13 @@ def test_the_report() -> None:
     for word in (
         uzipmpi.__version__,
         "CUDA-aware",
-        "MPIX_Query_cuda_support",
+        "GPUs",
         "tier",
         "SIMD",
         "min_bytes",
     ):
         assert word in text
-    assert info.cuda_aware()[1]
+    assert cuda_aware.cuda_aware()[1]
 
 
 @pytest.mark.parametrize("module", ["uzipmpi.comm", frames, config], ids=str)

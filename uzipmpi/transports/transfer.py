@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from mpi4py import MPI
 
 from uzipmpi.typing import Bytes
 
-__all__ = ["Arrival", "Transfer", "wait_any"]
+__all__ = ["Arrival", "Event", "Ready", "Transfer", "wait_any"]
 
 Self = TypeVar("Self", bound="Transfer")
 
@@ -110,13 +110,42 @@ class Arrival(Transfer):
         ctypes.memmove(MPI._addressof(status), MPI._addressof(self.status), STATUS_BYTES)
 
 
+class Event(Protocol):
+    """A point in what a GPU has to do."""
+
+    def query(self) -> bool:
+        """Return whether it was reached; never blocks."""
+
+
+class Ready(Transfer):
+    """Work on a GPU that is waited for as a transfer is; to MPI it is a null request."""
+
+    def __new__(cls, event: Event) -> Ready:
+        return super().__new__(cls, BASE())
+
+    def __init__(self, event: Event) -> None:
+        super().__init__(self)
+        self._event = event
+
+    def poll(self) -> bool:
+        """Return whether the work is done, or has failed; never blocks."""
+        if not self._complete:
+            try:
+                self._complete = self._event.query()
+            except RuntimeError as error:
+                self.fail(error)
+        return self._complete
+
+
 def wait_any(requests: Sequence[MPI.Request]) -> None:
-    """Block until one of some requests is complete.
+    """Block until one of some requests is complete; return at once if a GPU is waited for too.
 
     A failed :class:`Transfer` is complete too: its owner meets the error in
     :meth:`Transfer.finished`. Requests that are already null are passed over; if all are, the
     function returns at once.
     """
+    if any(type(request) is Ready for request in requests):
+        return  # it takes microseconds, and MPI cannot wait for it
     status = MPI.Status()
     active = [request for request in requests if request != MPI.REQUEST_NULL]
     try:
