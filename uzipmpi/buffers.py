@@ -6,8 +6,10 @@ either knows it (a derived datatype) or raises its own error.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import operator
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
@@ -38,9 +40,12 @@ __all__ = [
     "plain_w",
     "same_memory",
     "typed",
+    "without_gpu_half",
 ]
 
 INT_MAX = 2**31 - 1
+# cuda.h: CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_MEMORYTYPE_DEVICE
+CU_MEMORY_TYPE, CU_DEVICE = 2, 2
 # How arrays of other libraries offer memory of a GPU.
 PROTOCOLS = ("__cuda_array_interface__", "__dlpack_device__")
 # The types that mpi4py does not know by name.
@@ -250,11 +255,30 @@ def on_device(spec: Any) -> bool:
     if type(buffer) is np.ndarray or not any(hasattr(type(buffer), name) for name in PROTOCOLS):
         return False
     if not device.is_available():
-        return False
+        return _out_of_reach(buffer)
     try:
         return device.device_of(buffer) is not None
     except ValueError:
         return False  # memory of the host that is offered in this way
+
+
+def _out_of_reach(buffer: Any) -> bool:
+    """Whether a buffer is in GPU memory though uzipmpi was installed without its GPU half."""
+    interface = getattr(buffer, "__cuda_array_interface__", None)
+    if interface is None or (cuda := _cuda()) is None:
+        return False
+    kind = ctypes.c_uint(0)
+    address = ctypes.c_uint64(interface["data"][0])
+    known = cuda.cuPointerGetAttribute(ctypes.byref(kind), CU_MEMORY_TYPE, address) == 0
+    return known and kind.value == CU_DEVICE
+
+
+def _cuda() -> ctypes.CDLL | None:
+    """Return CUDA's driver if something loaded it: without it no memory is a GPU's."""
+    try:
+        return ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return None
 
 
 def entire(spec: Any) -> Tensor:
@@ -392,6 +416,8 @@ def _memory(buffer: Any, writable: bool) -> Bytes | None:
     if buffer is MPI.BOTTOM:
         return None
     if on_device(buffer):
+        if without_gpu_half(buffer):
+            return None
         memory = device.DeviceMemory.of(buffer)
         return None if writable and not memory.writable else cast(Bytes, memory)
     try:
@@ -516,8 +542,28 @@ def _large(nbytes: int) -> MPI.Datatype:
     return MPI.BYTE.Create_contiguous(nbytes).Commit()
 
 
+def without_gpu_half(spec: Any) -> bool:
+    """Whether GPU memory is MPI's own affair, as uzipmpi has no GPU half.
+
+    Raises
+    ------
+    TypeError
+        If MPI does not take it either.
+    """
+    if device.is_available():
+        return False
+    if is_cuda_aware():
+        return True
+    raise TypeError(
+        "expected a buffer in host memory, found one in the memory of a GPU: for those install "
+        "uzipmpi with UZIPMPI_GPU=cuda, or take a CUDA-aware MPI"
+    )
+
+
 def _if_aware(spec: Any) -> Any:
     """Return a specification of GPU memory if MPI takes that."""
+    if without_gpu_half(spec):
+        return spec
     if is_cuda_aware():
         return typed(spec, entire(spec))
     raise TypeError("expected a buffer in host memory, found one in the memory of a GPU")

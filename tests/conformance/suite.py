@@ -1,4 +1,4 @@
-"""mpi4py's own test suite, found on the Python path, in this process: ``suite.py <options of main.py>``."""
+"""mpi4py's own test suite, found on the Python path: ``suite.py <options of main.py>``."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import array
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -218,3 +218,32 @@ def test_in_place_and_the_same_memory() -> None:
     assert buffers.same_memory(one, Tensor.of(F4.reshape(3, 4)))
     assert not buffers.same_memory(one, other)
     assert not buffers.same_memory(one, one[:3])
+
+
+class FarArray:
+    """An array in GPU memory, to a uzipmpi without a GPU half."""
+
+    dtype = np.dtype(np.float32)
+    __cuda_array_interface__: ClassVar = {
+        "version": 3,
+        "shape": (4,),
+        "typestr": "<f4",
+        "data": (1 << 40, False),
+    }
+
+
+@pytest.mark.parametrize("aware", [False, True])
+def test_gpu_memory_without_the_gpu_half(monkeypatch: pytest.MonkeyPatch, aware: bool) -> None:
+    """It is never touched: MPI takes it, or the error says what to install."""
+    monkeypatch.setattr(buffers, "_out_of_reach", lambda buffer: isinstance(buffer, FarArray))
+    monkeypatch.setattr(buffers, "is_cuda_aware", lambda: aware)
+    monkeypatch.setattr(buffers.device, "is_available", lambda: False)
+    spec = [FarArray(), MPI.FLOAT]
+    assert buffers.on_device(spec)
+    if aware:
+        assert buffers.block(spec) is None
+        assert buffers.plain(spec) is spec
+        return
+    for understand in (buffers.block, buffers.plain, buffers.message, buffers.plain_w):
+        with pytest.raises(TypeError, match="UZIPMPI_GPU=cuda"):
+            understand(spec)
