@@ -258,9 +258,13 @@ def storm(comm: uzipmpi.Comm, draw: Draw, pool: Pool, most_bytes: int) -> None:
         else:
             receiver.receive()
     requests = [arrival.request for arrival in receiver.begun]
-    statuses = complete(own, requests + [send for send in sends if send is not None])
+    requests += [send for send in sends if send is not None]
+    statuses = complete(own, requests)
     for arrival, status in zip(receiver.begun, statuses, strict=False):
         check_arrived(pool, arrival.envelope, arrival.buffer, status)
+    for request in requests:
+        if isinstance(request, MPI.Prequest):
+            request.Free()  # MPI keeps it until then
     # What a rank sends next is not for those who still receive from any source.
     comm.Barrier()
 
