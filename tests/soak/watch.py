@@ -79,8 +79,8 @@ class Heap(ctypes.Structure):
 class Memory:
     """What a process holds after a warm-up, and how much it grows from there.
 
-    Resident memory includes free scratch, of which there is more where more has been going on at
-    once; the heap in use is given without it, and must be flatter.
+    Free scratch, of which there is more where more has been going on at once, is freed first.
+    Resident memory has gaps; the heap in use must be flatter.
     """
 
     MOST_RESIDENT = 64 << 20
@@ -92,6 +92,7 @@ class Memory:
 
     def measure(self) -> None:
         """Measure; the first time sets the mark."""
+        scratch.clear()
         now = resident_bytes(), heap_bytes()
         if self.before is None:
             self.before = now
@@ -114,8 +115,7 @@ class Memory:
 
 
 def heap_bytes() -> int:
-    """Return the bytes of the C library's heap in use, without free scratch; 0 where unknown."""
-    scratch.clear()
+    """Return the bytes of the C library's heap in use; 0 where unknown."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallinfo2"):
         return 0
