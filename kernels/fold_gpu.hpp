@@ -113,8 +113,14 @@ class Accumulators {
   UZIP_DEVICE void divide_by(int divisor) {
     if (divisor == 1) return;
     const auto by = static_cast<Accumulator>(divisor);
+    const bool is_power = (divisor & (divisor - 1)) == 0;  // then its inverse is exact
+    if (is_power) {
 #pragma unroll
-    for (int i = 0; i < kRows * kLaneRow; ++i) sums_[i] = divide(sums_[i], by);
+      for (int i = 0; i < kRows * kLaneRow; ++i) sums_[i] = multiply(sums_[i], 1 / by);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kRows * kLaneRow; ++i) sums_[i] = divide(sums_[i], by);
+    }
   }
 
   UZIP_DEVICE void store(uint8_t* to) const {

@@ -187,7 +187,8 @@ UZIP_HD T divide(T a, T b) {
 #endif
 
 #if UZIP_GPU_SOURCE && UZIP_PTX
-// float16, given as its bits, to and from float32. Their portable twin is in arithmetic.hpp.
+// 16-bit types, given as their bits, to and from float32. Their portable twins are in
+// arithmetic.hpp.
 UZIP_HD float widen_half(uint16_t bits) {
   float wide;
   asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(bits));
@@ -196,6 +197,11 @@ UZIP_HD float widen_half(uint16_t bits) {
 UZIP_HD uint16_t narrow_half(float value) {
   uint16_t bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+UZIP_HD uint16_t narrow_bfloat(float value) {
+  uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
 #endif
