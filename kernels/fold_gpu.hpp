@@ -216,6 +216,7 @@ struct OpenInput {
 template <DType kDType>
 struct alignas(16) FoldWarpRoom {
   TailRoom<kDType> tail;
+  LevelRoom<kDType> levels;
   uint8_t values[float_format(kDType).tile_bytes()];
 };
 
@@ -352,7 +353,8 @@ class Folder {
     FoldWarpRoom<kDType>& mine = room.warps[thread_index() / kLanes];
     const int lane = thread_index() % kLanes;
     MemorySink<kDType> sink{mine.values, true, lane};
-    return room.inputs[input].tier.template decode<kMenu>(tile, room.tables, mine.tail, lane, sink);
+    return room.inputs[input].tier.template decode<kMenu>(tile, room.tables, mine.tail, mine.levels,
+                                                          lane, sink);
   }
   // With the code for any menu and layout.
   UZIP_DEVICE_CALL static bool decode_any_tile(uint32_t tile, int input) {

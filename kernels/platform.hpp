@@ -120,6 +120,29 @@ UZIP_DEVICE uint32_t atomic_add(uint32_t* place, uint32_t word) { return atomicA
 UZIP_DEVICE void atomic_or(uint32_t* place, uint32_t word) { atomicOr(place, word); }
 UZIP_DEVICE void atomic_max(uint32_t* place, uint32_t word) { atomicMax(place, word); }
 
+// Copies 16 bytes, aligned at both ends, from global to shared memory, without waiting and through
+// no register. They are there for the lane that asked when wait_copies<n>() returns and it has
+// called commit_copies() at most n times since; for others after a sync_lanes() more.
+UZIP_DEVICE void copy_later(void* to, const void* from) {
+#if UZIP_PTX
+  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+#else
+  *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+#endif
+}
+UZIP_DEVICE void commit_copies() {
+#if UZIP_PTX
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int kLater>
+UZIP_DEVICE void wait_copies() {
+#if UZIP_PTX
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
+#endif
+}
+
 // The shared memory that the launch gave the block.
 UZIP_DEVICE uint8_t* shared_memory() {
   extern __shared__ __align__(16) uint8_t uzip_shared[];
