@@ -6,12 +6,6 @@
 namespace uzip::gpu {
 namespace {
 
-struct Destination {
-  uint8_t* values;
-  uint64_t count;
-  bool aligned;
-};
-
 // A warp that fetches its next tile while it decodes one does not wait for memory. That takes a
 // block more shared memory than larger types have, if four blocks are to be on a multiprocessor.
 template <DType kDType>
@@ -225,79 +219,41 @@ UZIP_DEVICE_CALL void decode_ans(Frame frame, Destination destination, uint32_t*
 
 template <DType kDType>
 UZIP_KERNEL(kThreads, 4)
-decode_kernel(Frame frame, Destination destination, uint32_t* status) {
+decode_kernel(Frame frame, DType dtype, Destination destination, uint32_t* status) {
   const Header header = *reinterpret_cast<const Header*>(frame.bytes);
-  const FrameStatus found = check_header(header, frame.size, kDType, destination.count);
+  const FrameStatus found = check_header(header, frame.size, dtype, destination.count);
   if (found != FrameStatus::kOk) {
     if (block_index() == 0 && thread_index() == 0) report(status, found);
     return;
   }
-  if (static_cast<Codec>(header.codec) == Codec::kRaw) {
-    copy_raw(frame, kDType, destination, status);
-    return;
+  switch (static_cast<Codec>(header.codec)) {
+    case Codec::kAns:
+      return decode_ans<kDType>(frame, destination, status);
+    case Codec::kTier:
+      return decode_tier<kDType>(header, frame, destination, status);
+    default:
+      return copy_raw(frame, dtype, destination, status);
   }
-  if constexpr (kDType != DType::kBytes) {
-    if (static_cast<Codec>(header.codec) == Codec::kAns) {
-      decode_ans<kDType>(frame, destination, status);
-    } else {
-      decode_tier<kDType>(header, frame, destination, status);
-    }
-  }
-}
-
-template <DType kDType>
-constexpr size_t decode_shared() {
-  if constexpr (kDType == DType::kBytes)
-    return 0;
-  else
-    return sizeof(DecodeRoom<kDType>) > sizeof(AnsDecodeRoom<kDType>)
-               ? sizeof(DecodeRoom<kDType>)
-               : sizeof(AnsDecodeRoom<kDType>);
-}
-
-template <DType kDType>
-const char* decode_as(const Frame& frame, const Destination& destination, uint32_t* status,
-                      const DecodeOptions& options, Stream stream) {
-  const auto kernel = decode_kernel<kDType>;
-  const uint64_t groups = destination.count / (kTileValues * kGroupTiles) + 1;
-  const int blocks = grid_blocks(kernel, decode_shared<kDType>(), groups, options.max_blocks);
-  return launch(kernel, blocks, kThreads, decode_shared<kDType>(), stream, frame, destination,
-                status);
 }
 
 }  // namespace
 
-const char* decode(const void* frame, uint64_t frame_bytes, DType dtype, uint64_t count,
-                   void* values, uint32_t* status, const DecodeOptions& options, void* stream) {
-  const auto queue = static_cast<Stream>(stream);
-  if (frame_bytes < kHeaderBytes) return "expected at least the 64 bytes of a header";
-  if (!is_aligned(frame, kAlignment)) return "expected a frame aligned to 16 bytes";
-  if (!is_aligned(values, float_format(dtype).itemsize)) {
-    return "expected room for values aligned to their own size";
-  }
-  if (count >= uint64_t{1} << 41)
-    return "expected less than 2^41 values";  // tiles have 32-bit numbers
-  const Frame source{static_cast<const uint8_t*>(frame), frame_bytes};
-  const Destination destination{static_cast<uint8_t*>(values), count,
-                                is_aligned(values, kAlignment)};
-  switch (dtype) {
-    case DType::kBFloat16:
-      return decode_as<DType::kBFloat16>(source, destination, status, options, queue);
-#if UZIP_ALL_TYPES
-    case DType::kFloat64:
-      return decode_as<DType::kFloat64>(source, destination, status, options, queue);
-    case DType::kFloat16:
-      return decode_as<DType::kFloat16>(source, destination, status, options, queue);
-    case DType::kFloat32:
-      return decode_as<DType::kFloat32>(source, destination, status, options, queue);
-    case DType::kFloat8E4M3FN:
-      return decode_as<DType::kFloat8E4M3FN>(source, destination, status, options, queue);
-    case DType::kFloat8E5M2:
-      return decode_as<DType::kFloat8E5M2>(source, destination, status, options, queue);
-#endif
-    default:
-      return decode_as<DType::kBytes>(source, destination, status, options, queue);
-  }
+template <DType kDType>
+const char* launch_decode(const Frame& frame, DType dtype, const Destination& destination,
+                          uint32_t* status, const DecodeOptions& options, void* stream) {
+  const auto kernel = decode_kernel<kDType>;
+  constexpr size_t kShared = sizeof(DecodeRoom<kDType>) > sizeof(AnsDecodeRoom<kDType>)
+                                 ? sizeof(DecodeRoom<kDType>)
+                                 : sizeof(AnsDecodeRoom<kDType>);
+  const uint64_t groups = destination.count / (kTileValues * kGroupTiles) + 1;
+  const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
+  return launch(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), frame, dtype,
+                destination, status);
 }
+
+#define UZIP_INSTANTIATE(dtype)                                                                 \
+  template const char* launch_decode<dtype>(const Frame&, DType, const Destination&, uint32_t*, \
+                                            const DecodeOptions&, void*);
+UZIP_EACH_TYPE(UZIP_INSTANTIATE)
 
 }  // namespace uzip::gpu

@@ -234,13 +234,6 @@ struct FoldRoom {
   UZIP_DEVICE static FoldRoom& get() { return *reinterpret_cast<FoldRoom*>(shared_memory()); }
 };
 
-// Where a tile goes.
-struct TilePlace {
-  uint8_t* memory;
-  bool aligned;
-  bool wide;  // as accumulators, neither divided nor rounded
-};
-
 // What a block does to fold any tile. All it knows is in its room.
 template <DType kDType>
 class Folder {
@@ -394,48 +387,5 @@ class Folder {
     }
   };
 };
-
-// Says what is wrong with the arguments of a fold, or nullptr.
-inline const char* check_fold(const Fold& fold) {
-  if (fold.dtype == DType::kBytes) return "expected values of a float type to fold, found bytes";
-  if (fold.n_inputs < 1 || fold.n_inputs > kMaxInputs) return "expected 1 to 16 inputs";
-  if (fold.divisor < 1) return "expected a divisor of at least 1";
-  if (fold.count >= uint64_t{1} << 41) return "expected less than 2^41 values";
-  if (!is_aligned(fold.before, kAlignment)) return "expected accumulators aligned to 16 bytes";
-  for (int i = 0; i < fold.n_inputs; ++i) {
-    const FoldInput& input = fold.inputs[i];
-    if (input.frame_bytes == kPlainValues) {
-      if (!is_aligned(input.memory, float_format(fold.dtype).itemsize)) {
-        return "expected values aligned to their own size";
-      }
-    } else if (input.frame_bytes < kHeaderBytes) {
-      return "expected at least the 64 bytes of a header";
-    } else if (!is_aligned(input.memory, kAlignment)) {
-      return "expected a frame aligned to 16 bytes";
-    }
-  }
-  return nullptr;
-}
-
-// Calls code.run<data type>(), for a float type.
-template <typename Code>
-const char* with_float(DType dtype, const Code& code) {
-  switch (dtype) {
-#if UZIP_ALL_TYPES
-    case DType::kFloat16:
-      return code.template run<DType::kFloat16>();
-    case DType::kFloat32:
-      return code.template run<DType::kFloat32>();
-    case DType::kFloat64:
-      return code.template run<DType::kFloat64>();
-    case DType::kFloat8E4M3FN:
-      return code.template run<DType::kFloat8E4M3FN>();
-    case DType::kFloat8E5M2:
-      return code.template run<DType::kFloat8E5M2>();
-#endif
-    default:
-      return code.template run<DType::kBFloat16>();
-  }
-}
 
 }  // namespace uzip::gpu

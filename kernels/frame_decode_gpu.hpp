@@ -10,11 +10,6 @@
 
 namespace uzip::gpu {
 
-struct Frame {
-  const uint8_t* bytes;
-  uint64_t size;
-};
-
 UZIP_DEVICE void report(uint32_t* status, FrameStatus found) {
   atomic_max(status, static_cast<uint32_t>(found));
 }

@@ -32,12 +32,6 @@ constexpr uint32_t kNoUnit = ~0u;
 // that are placed beyond the limit.
 constexpr uint64_t kMostBytes = uint64_t{1} << 35;
 
-struct Tensor {
-  const uint8_t* values;
-  uint64_t count;
-  bool aligned;
-};
-
 // Which of the blocks that work on a frame this one is.
 struct Part {
   uint32_t block;
@@ -323,9 +317,5 @@ class GroupEncoder {
   bool has_last_ = false;
   uint32_t unit_ = 0;  // thread 0: of the last group
 };
-
-// A frame of codec ans: encode() for tensors of a whole tile at least.
-const char* encode_ans(const Tensor& tensor, DType dtype, uint8_t* frame, EncodeScratch* scratch,
-                       const EncodeOptions& options, void* stream);
 
 }  // namespace uzip::gpu

@@ -230,10 +230,3 @@ UZIP_HD uint16_t narrow_bfloat(float value) {
 #endif
 
 }  // namespace uzip
-
-// To see quickly whether GPU sources compile, all data types but bfloat16 can be left out.
-#if defined(UZIP_ONE_TYPE)
-#define UZIP_ALL_TYPES 0
-#else
-#define UZIP_ALL_TYPES 1
-#endif

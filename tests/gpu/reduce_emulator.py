@@ -44,7 +44,7 @@ class FoldArguments(ctypes.Structure):
 
 def build(folder: Path, *options: str) -> Path:
     """Compile the GPU sources as C++; return the library."""
-    names = ("reduce_gpu.cu", "reduce_encode_gpu.cu", "shards_gpu.cu")
+    names = ("reduce_face_gpu.cu", "reduce_gpu.cu", "reduce_encode_gpu.cu", "shards_gpu.cu")
     sources = [*(KERNELS / name for name in names), HERE / "emulated_reduce.cpp"]
     options = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=off", "-Wno-unknown-pragmas", *options)
     objects = [folder / f"{source.stem}.o" for source in sources]
