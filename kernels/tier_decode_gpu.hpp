@@ -479,7 +479,7 @@ class SymbolDecoder {
   Menu any_menu_;
   const DecodeTables& tables_;
   const RankSymbols<kDType>& symbols_;
-  const Tail& tail_;
+  Tail tail_;
   LevelRoom<kDType>& room_;
   int lane_;
   Digits<kFirst> first_[2];
