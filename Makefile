@@ -60,7 +60,7 @@ bench: $(VENV)/built $(VENV)/bench ## codec throughput beside zipnn, zstd, blosc
 
 # Nothing is run: no GPU is needed. One target and one data type, as each further one takes as long again.
 GPU_SOURCES := $(filter-out kernels/bindings_gpu.cu,$(wildcard kernels/*.cu))
-GPU_OPTIONS := -std=c++17 -O3 -Ikernels -DUZIP_ONE_TYPE -c -o /dev/null
+GPU_OPTIONS := -std=c++17 -O3 -Ikernels -DUZIP_TYPE=kBFloat16 -c -o /dev/null
 GPU_JOBS    := $(shell nproc)
 
 gpu-check: ## compile the GPU half as CUDA and as HIP, as far as their compilers are found

@@ -52,9 +52,11 @@ encode_ans_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeO
   encoder.finish();
 }
 
+}  // namespace
+
 template <DType kDType>
-const char* launch_for(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
-                       const EncodeOptions& options, Stream stream) {
+const char* launch_encode_ans(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
+                              const EncodeOptions& options, void* stream) {
   const auto kernel = encode_ans_kernel<kDType>;
   constexpr size_t kShared = sizeof(AnsEncodeRoom<kDType>) > sizeof(EncodeRoom<kDType>)
                                  ? sizeof(AnsEncodeRoom<kDType>)
@@ -62,30 +64,13 @@ const char* launch_for(const Tensor& tensor, uint8_t* frame, EncodeScratch* scra
   // As many as there can be blocks of the frame.
   const uint64_t most = (tensor.count / kTileValues >> kMinBlockLog2) + 1;
   const int blocks = grid_blocks(kernel, kShared, most, options.max_blocks);
-  return launch(kernel, blocks, kThreads, kShared, stream, tensor, frame, scratch, options);
+  return launch(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), tensor, frame,
+                scratch, options);
 }
 
-}  // namespace
-
-const char* encode_ans(const Tensor& tensor, DType dtype, uint8_t* frame, EncodeScratch* scratch,
-                       const EncodeOptions& options, void* stream) {
-  const auto queue = static_cast<Stream>(stream);
-  switch (dtype) {
-    case DType::kBFloat16:
-      return launch_for<DType::kBFloat16>(tensor, frame, scratch, options, queue);
-#if UZIP_ALL_TYPES
-    case DType::kFloat64:
-      return launch_for<DType::kFloat64>(tensor, frame, scratch, options, queue);
-    case DType::kFloat16:
-      return launch_for<DType::kFloat16>(tensor, frame, scratch, options, queue);
-    case DType::kFloat32:
-      return launch_for<DType::kFloat32>(tensor, frame, scratch, options, queue);
-    case DType::kFloat8E4M3FN:
-      return launch_for<DType::kFloat8E4M3FN>(tensor, frame, scratch, options, queue);
-#endif
-    default:
-      return launch_for<DType::kFloat8E5M2>(tensor, frame, scratch, options, queue);
-  }
-}
+#define UZIP_INSTANTIATE(dtype)                                                          \
+  template const char* launch_encode_ans<dtype>(const Tensor&, uint8_t*, EncodeScratch*, \
+                                                const EncodeOptions&, void*);
+UZIP_EACH_TYPE(UZIP_INSTANTIATE)
 
 }  // namespace uzip::gpu

@@ -178,8 +178,7 @@ class BlockEncoder {
   UZIP_DEVICE void write_rest() const {
     const auto thread = static_cast<uint64_t>(thread_index());
     uint8_t* remainder = frame_ + sections_.remainder;
-    copy_bytes(remainder, tensor_.values + sections_.tiles * kFormat.tile_bytes(),
-               sections_.remainder_bytes, thread, kThreads);
+    TensorSource<kDType>{tensor_}.write_remainder(remainder);
     zero_bytes(remainder + sections_.remainder_bytes, frame_ + sections_.table, thread, kThreads);
     reinterpret_cast<uint16_t*>(frame_ + sections_.table)[thread] = room_.ans.frequencies[thread];
     zero_bytes(frame_ + sections_.entry(sections_.blocks), frame_ + sections_.tails, thread,
@@ -188,23 +187,15 @@ class BlockEncoder {
 
   // Called by all thread blocks when their blocks are done; the last one writes the header.
   UZIP_DEVICE void finish() {
-    fence_device();
-    sync_block();
-    if (thread_index() == 0) {
-      room_.is_last = atomic_add(&scratch_->blocks_done, 1) + 1 == part_.blocks;
-    }
-    sync_block();
-    if (!room_.is_last) return;
-    fence_device();
-    if (scratch_->overflow != 0) {
-      write_raw(tensor_, kDType, frame_, {0, 1});
-    } else if (thread_index() == 0) {
-      const uint64_t body = uint64_t{scratch_->tail_units} * kAlignment;
-      write_header(frame_, kDType, Codec::kAns, tensor_.count, sections_.tails + body, body,
-                   {sections_.block_log2, room_.ans.base, room_.choice.parameters.zero_planes, {}});
-    }
-    sync_block();
-    if (thread_index() == 0) *scratch_ = EncodeScratch{};
+    finish_frame(scratch_, part_, &room_.is_last, [&](bool overflow, uint64_t body) {
+      if (overflow) {
+        write_raw(tensor_, kDType, frame_, {0, 1});
+      } else if (thread_index() == 0) {
+        const uint32_t zero_planes = room_.choice.parameters.zero_planes;
+        write_header(frame_, kDType, Codec::kAns, tensor_.count, sections_.tails + body, body,
+                     {sections_.block_log2, room_.ans.base, zero_planes, {}});
+      }
+    });
   }
 
  private:
@@ -357,18 +348,16 @@ class BlockEncoder {
 
   // A place for a block of so many bytes; nullptr where the frame would become too large.
   UZIP_DEVICE uint8_t* place_block(uint32_t block, int bytes) const {
-    const auto units = static_cast<uint32_t>((bytes + kAlignment - 1) / kAlignment);
     uint32_t unit = 0;
     if (lane_ == 0) {
-      unit = atomic_add(&scratch_->tail_units, units);
-      *reinterpret_cast<uint32_t*>(frame_ + sections_.entry(block)) = unit;
+      const uint32_t units = TailSection::units_of(bytes);
+      const TailSection tails{scratch_, sections_.tails, raw_bytes()};
+      unit = tails.enter(frame_ + sections_.entry(block), atomic_add(&scratch_->tail_units, units),
+                         units);
     }
     unit = shuffle32(unit, 0);
-    if (sections_.tails + (uint64_t{unit} + units) * kAlignment < raw_bytes()) {
-      return frame_ + sections_.tails + uint64_t{unit} * kAlignment;
-    }
-    if (lane_ == 0) atomic_or(&scratch_->overflow, 1);
-    return nullptr;
+    if (unit == kNoUnit) return nullptr;
+    return frame_ + sections_.tails + uint64_t{unit} * kAlignment;
   }
 
   UZIP_DEVICE void store(uint32_t block, const Coded& coded) const {

@@ -41,9 +41,13 @@ struct BFloat16 {
   }
 
   UZIP_HD static Stored narrow(float x) {
+#if UZIP_GPU_SOURCE && UZIP_PTX
+    return x == x ? narrow_bfloat(x) : Stored{0x7FC0};
+#else
     const auto bits = bit_cast<uint32_t>(x);
     const uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
     return static_cast<Stored>(select(magnitude(x) > kInfinity32, 0x7FC0, rounded));
+#endif
   }
 };
 

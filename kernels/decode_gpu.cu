@@ -6,58 +6,142 @@
 namespace uzip::gpu {
 namespace {
 
-struct Destination {
-  uint8_t* values;
-  uint64_t count;
-  bool aligned;
+// A warp that fetches its next tile while it decodes one does not wait for memory. That takes a
+// block more shared memory than larger types have, if four blocks are to be on a multiprocessor.
+template <DType kDType>
+constexpr bool kFetchesAhead = float_format(kDType).itemsize <= 2;
+
+template <DType kDType>
+struct DecodeWarpRoom {
+  // Of a tile that is fetched and the one that is decoded, in turn; or of a tail.
+  union Memory {
+    Stage<kDType> stage;
+    TailRoom<kDType> tail;
+  };
+  Memory memory[kFetchesAhead<kDType> ? 2 : 1];
+  LevelRoom<kDType> levels;
 };
 
 template <DType kDType>
 struct DecodeRoom {
-  TailRoom<kDType> warps[kWarps];
+  DecodeWarpRoom<kDType> warps[kWarps];
   DecodeTables tables;
+  TierFrame<kDType> tier;
+
+  UZIP_DEVICE static DecodeRoom& get() { return *reinterpret_cast<DecodeRoom*>(shared_memory()); }
 };
+
+// A warp's tiles: each `step`-th.
+struct Tiles {
+  uint32_t first;
+  uint32_t step;
+  uint32_t end;
+};
+
+template <DType kDType>
+UZIP_DEVICE MemorySink<kDType> sink_for(const Destination& destination, uint32_t tile) {
+  constexpr int kTileBytes = float_format(kDType).tile_bytes();
+  return {destination.values + uint64_t{tile} * kTileBytes, destination.aligned,
+          thread_index() % kLanes};
+}
+
+// Decodes a tile, all at once. False: it is malformed.
+template <DType kDType, int kMenu>
+UZIP_DEVICE bool decode_tile(const TierFrame<kDType>& frame, const Destination& destination,
+                             uint32_t tile) {
+  auto& room = DecodeRoom<kDType>::get();
+  auto& mine = room.warps[thread_index() / kLanes];
+  auto sink = sink_for<kDType>(destination, tile);
+  return frame.template decode<kMenu>(tile, room.tables, mine.memory[0].tail, mine.levels,
+                                      thread_index() % kLanes, sink);
+}
+// With the code for any menu and layout. A call, so that the kernel's registers are for the others.
+template <DType kDType>
+UZIP_DEVICE_CALL bool decode_any_tile(Destination destination, uint32_t tile) {
+  return decode_tile<kDType, kAnyMenu>(DecodeRoom<kDType>::get().tier, destination, tile);
+}
 
 // Decodes a warp's tiles to memory. False: one is malformed.
 template <DType kDType, int kMenu>
-UZIP_DEVICE bool decode_tiles(const TierFrame<kDType>& frame, const Destination& destination) {
-  auto& room = *reinterpret_cast<DecodeRoom<kDType>*>(shared_memory());
-  const auto tiles = static_cast<uint32_t>(frame.sections().tiles);
-  const int warp = thread_index() / kLanes;
-  const int lane = thread_index() % kLanes;
-  constexpr int kTileBytes = float_format(kDType).tile_bytes();
+UZIP_DEVICE bool decode_tiles(const TierFrame<kDType>& frame, const Destination& destination,
+                              const Tiles& tiles) {
   bool all_good = true;
-  for (uint32_t tile = block_index() * kWarps + static_cast<uint32_t>(warp); tile < tiles;
-       tile += block_count() * kWarps) {
-    MemorySink<kDType> sink{destination.values + uint64_t{tile} * kTileBytes, destination.aligned,
-                            lane};
-    all_good =
-        frame.template decode<kMenu>(tile, room.tables, room.warps[warp], lane, sink) && all_good;
+  for (uint32_t tile = tiles.first; tile < tiles.end; tile += tiles.step) {
+    bool good;
+    if constexpr (kMenu == kAnyMenu) {
+      good = decode_any_tile<kDType>(destination, tile);
+    } else {
+      good = decode_tile<kDType, kMenu>(frame, destination, tile);
+    }
+    all_good = good && all_good;
   }
   return all_good;
 }
 
-// With the code for any menu and layout. A call, so that the kernel's registers are for the others.
-template <DType kDType>
-UZIP_DEVICE_CALL bool decode_any_tiles(Frame frame, Destination destination) {
-  const TierFrame<kDType> tier(frame, *reinterpret_cast<const Header*>(frame.bytes));
-  return decode_tiles<kDType, kAnyMenu>(tier, destination);
+// The same, of the dense layout: a tile is decoded while the next one is fetched and the directory
+// is read for the one after. Tiles that cannot be fetched are decoded after all others.
+template <DType kDType, int kMenu>
+UZIP_DEVICE bool decode_tiles_ahead(const Destination& destination, const Tiles& tiles) {
+  auto& room = DecodeRoom<kDType>::get();
+  const TierFrame<kDType>& frame = room.tier;  // not all of it has room in registers
+  auto& mine = room.warps[thread_index() / kLanes];
+  const int lane = thread_index() % kLanes;
+  typename TierFrame<kDType>::Directory directory{};
+  typename TierFrame<kDType>::Fetched next{};
+  if (tiles.first < tiles.end) {
+    directory = frame.read_directory(tiles.first, lane);
+    next = frame.fetch(directory, tiles.first, mine.memory[0].stage, lane);
+  }
+  commit_copies();
+  uint32_t ahead = tiles.first + tiles.step;
+  if (ahead < tiles.end) directory = frame.read_directory(ahead, lane);
+  bool all_good = true;
+  bool all_fetched = true;
+  int turn = 0;
+#pragma unroll 1
+  for (uint32_t tile = tiles.first; tile < tiles.end; tile = ahead, ahead += tiles.step) {
+    const auto fetched = next;
+    if (ahead < tiles.end) {
+      next = frame.fetch(directory, ahead, mine.memory[turn ^ 1].stage, lane);
+      const uint32_t later = ahead + tiles.step;
+      if (later < tiles.end) directory = frame.read_directory(later, lane);
+    }
+    commit_copies();
+    wait_copies<1>();
+    sync_lanes();
+    all_fetched = fetched.size >= 0 && all_fetched;
+    if (fetched.size >= 0) {
+      auto sink = sink_for<kDType>(destination, tile);
+      const bool good = frame.template decode_fetched<kMenu>(fetched, mine.memory[turn].stage,
+                                                             room.tables, mine.levels, lane, sink);
+      all_good = good && all_good;
+    }
+    sync_lanes();  // the memory is free for the tile after the next
+    turn ^= 1;
+  }
+  if (all_fetched) return all_good;
+  // A call within the loop would take registers from it.
+  for (uint32_t tile = tiles.first; tile < tiles.end; tile += tiles.step) {
+    if (frame.can_fetch(frame.read_directory(tile, lane), tile, lane)) continue;
+    all_good = decode_any_tile<kDType>(destination, tile) && all_good;
+  }
+  return all_good;
 }
 
 // For with_menu().
 template <DType kDType>
 struct TileDecoder {
   const TierFrame<kDType>& tier;
-  const Frame& frame;
   const Destination& destination;
+  Tiles tiles;
   bool all_good;
 
   template <int kMenu>
   UZIP_DEVICE void run() {
-    if constexpr (kMenu == kAnyMenu) {
-      all_good = decode_any_tiles<kDType>(frame, destination);
+    if constexpr (kFetchesAhead<kDType> && kMenu != kAnyMenu) {
+      all_good = decode_tiles_ahead<kDType, kMenu>(destination, tiles);
     } else {
-      all_good = decode_tiles<kDType, kMenu>(tier, destination);
+      all_good = decode_tiles<kDType, kMenu>(tier, destination, tiles);
     }
   }
 };
@@ -76,16 +160,19 @@ UZIP_DEVICE void copy_raw(const Frame& frame, DType dtype, const Destination& de
 template <DType kDType>
 UZIP_DEVICE void decode_tier(const Header& header, const Frame& frame,
                              const Destination& destination, uint32_t* status) {
-  auto& room = *reinterpret_cast<DecodeRoom<kDType>*>(shared_memory());
+  auto& room = DecodeRoom<kDType>::get();
   const bool first = block_index() == 0 && thread_index() == 0;
-  room.tables.fill(thread_index());
-  sync_block();
   const TierFrame<kDType> tier(frame, header);
+  room.tables.fill(thread_index());
+  if (thread_index() == 0) room.tier = tier;
+  sync_block();
   if (!tier.sizes_add_up()) {
     if (first) report(status, FrameStatus::kSections);
     return;
   }
-  TileDecoder<kDType> decoder{tier, frame, destination, true};
+  const Tiles tiles{block_index() * kWarps + static_cast<uint32_t>(thread_index() / kLanes),
+                    block_count() * kWarps, static_cast<uint32_t>(tier.sections().tiles)};
+  TileDecoder<kDType> decoder{tier, destination, tiles, true};
   with_menu<1, 2, 3>(tier.menu_of(header), decoder);
   if (!decoder.all_good && thread_index() % kLanes == 0) report(status, FrameStatus::kTile);
   if (block_index() == block_count() - 1) {
@@ -132,79 +219,41 @@ UZIP_DEVICE_CALL void decode_ans(Frame frame, Destination destination, uint32_t*
 
 template <DType kDType>
 UZIP_KERNEL(kThreads, 4)
-decode_kernel(Frame frame, Destination destination, uint32_t* status) {
+decode_kernel(Frame frame, DType dtype, Destination destination, uint32_t* status) {
   const Header header = *reinterpret_cast<const Header*>(frame.bytes);
-  const FrameStatus found = check_header(header, frame.size, kDType, destination.count);
+  const FrameStatus found = check_header(header, frame.size, dtype, destination.count);
   if (found != FrameStatus::kOk) {
     if (block_index() == 0 && thread_index() == 0) report(status, found);
     return;
   }
-  if (static_cast<Codec>(header.codec) == Codec::kRaw) {
-    copy_raw(frame, kDType, destination, status);
-    return;
+  switch (static_cast<Codec>(header.codec)) {
+    case Codec::kAns:
+      return decode_ans<kDType>(frame, destination, status);
+    case Codec::kTier:
+      return decode_tier<kDType>(header, frame, destination, status);
+    default:
+      return copy_raw(frame, dtype, destination, status);
   }
-  if constexpr (kDType != DType::kBytes) {
-    if (static_cast<Codec>(header.codec) == Codec::kAns) {
-      decode_ans<kDType>(frame, destination, status);
-    } else {
-      decode_tier<kDType>(header, frame, destination, status);
-    }
-  }
-}
-
-template <DType kDType>
-constexpr size_t decode_shared() {
-  if constexpr (kDType == DType::kBytes)
-    return 0;
-  else
-    return sizeof(DecodeRoom<kDType>) > sizeof(AnsDecodeRoom<kDType>)
-               ? sizeof(DecodeRoom<kDType>)
-               : sizeof(AnsDecodeRoom<kDType>);
-}
-
-template <DType kDType>
-const char* decode_as(const Frame& frame, const Destination& destination, uint32_t* status,
-                      const DecodeOptions& options, Stream stream) {
-  const auto kernel = decode_kernel<kDType>;
-  const uint64_t groups = destination.count / (kTileValues * kGroupTiles) + 1;
-  const int blocks = grid_blocks(kernel, decode_shared<kDType>(), groups, options.max_blocks);
-  return launch(kernel, blocks, kThreads, decode_shared<kDType>(), stream, frame, destination,
-                status);
 }
 
 }  // namespace
 
-const char* decode(const void* frame, uint64_t frame_bytes, DType dtype, uint64_t count,
-                   void* values, uint32_t* status, const DecodeOptions& options, void* stream) {
-  const auto queue = static_cast<Stream>(stream);
-  if (frame_bytes < kHeaderBytes) return "expected at least the 64 bytes of a header";
-  if (!is_aligned(frame, kAlignment)) return "expected a frame aligned to 16 bytes";
-  if (!is_aligned(values, float_format(dtype).itemsize)) {
-    return "expected room for values aligned to their own size";
-  }
-  if (count >= uint64_t{1} << 41)
-    return "expected less than 2^41 values";  // tiles have 32-bit numbers
-  const Frame source{static_cast<const uint8_t*>(frame), frame_bytes};
-  const Destination destination{static_cast<uint8_t*>(values), count,
-                                is_aligned(values, kAlignment)};
-  switch (dtype) {
-    case DType::kBFloat16:
-      return decode_as<DType::kBFloat16>(source, destination, status, options, queue);
-#if UZIP_ALL_TYPES
-    case DType::kFloat64:
-      return decode_as<DType::kFloat64>(source, destination, status, options, queue);
-    case DType::kFloat16:
-      return decode_as<DType::kFloat16>(source, destination, status, options, queue);
-    case DType::kFloat32:
-      return decode_as<DType::kFloat32>(source, destination, status, options, queue);
-    case DType::kFloat8E4M3FN:
-      return decode_as<DType::kFloat8E4M3FN>(source, destination, status, options, queue);
-    case DType::kFloat8E5M2:
-      return decode_as<DType::kFloat8E5M2>(source, destination, status, options, queue);
-#endif
-    default:
-      return decode_as<DType::kBytes>(source, destination, status, options, queue);
-  }
+template <DType kDType>
+const char* launch_decode(const Frame& frame, DType dtype, const Destination& destination,
+                          uint32_t* status, const DecodeOptions& options, void* stream) {
+  const auto kernel = decode_kernel<kDType>;
+  constexpr size_t kShared = sizeof(DecodeRoom<kDType>) > sizeof(AnsDecodeRoom<kDType>)
+                                 ? sizeof(DecodeRoom<kDType>)
+                                 : sizeof(AnsDecodeRoom<kDType>);
+  const uint64_t groups = destination.count / (kTileValues * kGroupTiles) + 1;
+  const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
+  return launch(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), frame, dtype,
+                destination, status);
 }
+
+#define UZIP_INSTANTIATE(dtype)                                                                 \
+  template const char* launch_decode<dtype>(const Frame&, DType, const Destination&, uint32_t*, \
+                                            const DecodeOptions&, void*);
+UZIP_EACH_TYPE(UZIP_INSTANTIATE)
 
 }  // namespace uzip::gpu

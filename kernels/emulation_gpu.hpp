@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -84,6 +86,20 @@ class Block {
     return round;
   }
   void meet_all() { meet(all_); }
+
+  // Copies that a thread has asked for, in groups; they are made as late as they may be.
+  void copy_later(void* to, const void* from) {
+    coroutines_[thread]->copies.back().push_back({to, from});
+  }
+  void commit_copies() { coroutines_[thread]->copies.emplace_back(); }
+  void wait_copies(size_t later) {
+    auto& groups = coroutines_[thread]->copies;
+    while (groups.size() > later + 1) {
+      for (const Copy& copy : groups.front()) std::memcpy(copy.to, copy.from, 16);
+      groups.pop_front();
+    }
+  }
+
   Warp& warp() { return warps_[static_cast<size_t>(thread / kLanes)]; }
 
   // What each lane of the warp gave.
@@ -97,7 +113,12 @@ class Block {
   int thread = 0;
 
  private:
+  struct Copy {
+    void* to;
+    const void* from;
+  };
   struct Coroutine {
+    std::deque<std::vector<Copy>> copies{1};
     ucontext_t context;
     std::unique_ptr<char[]> stack{new char[kStackBytes]};
     bool done = false;
@@ -182,6 +203,13 @@ inline uint32_t atomic_add(uint32_t* place, uint32_t word) {
 inline void atomic_or(uint32_t* place, uint32_t word) { *place |= word; }
 inline void atomic_max(uint32_t* place, uint32_t word) {
   if (word > *place) *place = word;
+}
+
+inline void copy_later(void* to, const void* from) { emulation::running->copy_later(to, from); }
+inline void commit_copies() { emulation::running->commit_copies(); }
+template <int kLater>
+void wait_copies() {
+  emulation::running->wait_copies(kLater);
 }
 
 inline uint8_t* shared_memory() {

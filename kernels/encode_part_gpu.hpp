@@ -57,8 +57,7 @@ class PackedEncoder {
   UZIP_DEVICE void write_remainder() const {
     const auto thread = static_cast<uint64_t>(thread_index());
     uint8_t* remainder = frame_ + sections_.remainder;
-    copy_bytes(remainder, tensor_.values + sections_.tiles * kFormat.tile_bytes(),
-               sections_.remainder_bytes, thread, kThreads);
+    TensorSource<kDType>{tensor_}.write_remainder(remainder);
     zero_bytes(remainder + sections_.remainder_bytes, frame_ + sections_.directory, thread,
                kThreads);
     zero_bytes(frame_ + sections_.tile_entry(sections_.tiles), frame_ + sections_.tails, thread,
@@ -67,24 +66,15 @@ class PackedEncoder {
 
   // Called by all blocks when their groups are done; the last one writes the header.
   UZIP_DEVICE void finish() {
-    fence_device();
-    sync_block();
-    if (thread_index() == 0) {
-      room_.is_last = atomic_add(&scratch_->blocks_done, 1) + 1 == part_.blocks;
-    }
-    sync_block();
-    if (!room_.is_last) return;
-    fence_device();
-    if (scratch_->overflow != 0) {
-      write_raw(tensor_, kDType, frame_, {0, 1});
-    } else if (thread_index() == 0) {
-      const uint64_t body = uint64_t{scratch_->tail_units} * kAlignment;
-      write_header(frame_, kDType, Codec::kTier, tensor_.count, sections_.tails + body, body,
-                   room_.choice.parameters);
-      frame_[offsetof(Header, flags)] = kFlagPacked;
-    }
-    sync_block();
-    if (thread_index() == 0) *scratch_ = EncodeScratch{};
+    finish_frame(scratch_, part_, &room_.is_last, [&](bool overflow, uint64_t body) {
+      if (overflow) {
+        write_raw(tensor_, kDType, frame_, {0, 1});
+      } else if (thread_index() == 0) {
+        write_header(frame_, kDType, Codec::kTier, tensor_.count, sections_.tails + body, body,
+                     room_.choice.parameters);
+        frame_[offsetof(Header, flags)] = kFlagPacked;
+      }
+    });
   }
 
  private:
@@ -97,11 +87,8 @@ class PackedEncoder {
   UZIP_DEVICE uint32_t place_group(uint32_t group, uint32_t bytes) const {
     const uint32_t units = bytes / kAlignment;
     const uint32_t unit = units != 0 ? atomic_add(&scratch_->tail_units, units) : 0;
-    *reinterpret_cast<uint32_t*>(frame_ + sections_.group_entry(group)) = unit;
-    const uint64_t end = sections_.tails + (uint64_t{unit} + units) * kAlignment;
-    if (end < raw_bytes()) return unit;
-    atomic_or(&scratch_->overflow, 1);
-    return kNoUnit;
+    const TailSection tails{scratch_, sections_.tails, raw_bytes()};
+    return tails.enter(frame_ + sections_.group_entry(group), unit, units);
   }
 
   UZIP_DEVICE void store(uint32_t tile, const PackedTile& packed, uint8_t* to) {

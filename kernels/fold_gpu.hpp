@@ -113,8 +113,14 @@ class Accumulators {
   UZIP_DEVICE void divide_by(int divisor) {
     if (divisor == 1) return;
     const auto by = static_cast<Accumulator>(divisor);
+    const bool is_power = (divisor & (divisor - 1)) == 0;  // then its inverse is exact
+    if (is_power) {
 #pragma unroll
-    for (int i = 0; i < kRows * kLaneRow; ++i) sums_[i] = divide(sums_[i], by);
+      for (int i = 0; i < kRows * kLaneRow; ++i) sums_[i] = multiply(sums_[i], 1 / by);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kRows * kLaneRow; ++i) sums_[i] = divide(sums_[i], by);
+    }
   }
 
   UZIP_DEVICE void store(uint8_t* to) const {
@@ -210,6 +216,7 @@ struct OpenInput {
 template <DType kDType>
 struct alignas(16) FoldWarpRoom {
   TailRoom<kDType> tail;
+  LevelRoom<kDType> levels;
   uint8_t values[float_format(kDType).tile_bytes()];
 };
 
@@ -225,13 +232,6 @@ struct FoldRoom {
   uint32_t found;    // the worst status of the inputs
 
   UZIP_DEVICE static FoldRoom& get() { return *reinterpret_cast<FoldRoom*>(shared_memory()); }
-};
-
-// Where a tile goes.
-struct TilePlace {
-  uint8_t* memory;
-  bool aligned;
-  bool wide;  // as accumulators, neither divided nor rounded
 };
 
 // What a block does to fold any tile. All it knows is in its room.
@@ -346,7 +346,8 @@ class Folder {
     FoldWarpRoom<kDType>& mine = room.warps[thread_index() / kLanes];
     const int lane = thread_index() % kLanes;
     MemorySink<kDType> sink{mine.values, true, lane};
-    return room.inputs[input].tier.template decode<kMenu>(tile, room.tables, mine.tail, lane, sink);
+    return room.inputs[input].tier.template decode<kMenu>(tile, room.tables, mine.tail, mine.levels,
+                                                          lane, sink);
   }
   // With the code for any menu and layout.
   UZIP_DEVICE_CALL static bool decode_any_tile(uint32_t tile, int input) {
@@ -386,48 +387,5 @@ class Folder {
     }
   };
 };
-
-// Says what is wrong with the arguments of a fold, or nullptr.
-inline const char* check_fold(const Fold& fold) {
-  if (fold.dtype == DType::kBytes) return "expected values of a float type to fold, found bytes";
-  if (fold.n_inputs < 1 || fold.n_inputs > kMaxInputs) return "expected 1 to 16 inputs";
-  if (fold.divisor < 1) return "expected a divisor of at least 1";
-  if (fold.count >= uint64_t{1} << 41) return "expected less than 2^41 values";
-  if (!is_aligned(fold.before, kAlignment)) return "expected accumulators aligned to 16 bytes";
-  for (int i = 0; i < fold.n_inputs; ++i) {
-    const FoldInput& input = fold.inputs[i];
-    if (input.frame_bytes == kPlainValues) {
-      if (!is_aligned(input.memory, float_format(fold.dtype).itemsize)) {
-        return "expected values aligned to their own size";
-      }
-    } else if (input.frame_bytes < kHeaderBytes) {
-      return "expected at least the 64 bytes of a header";
-    } else if (!is_aligned(input.memory, kAlignment)) {
-      return "expected a frame aligned to 16 bytes";
-    }
-  }
-  return nullptr;
-}
-
-// Calls code.run<data type>(), for a float type.
-template <typename Code>
-const char* with_float(DType dtype, const Code& code) {
-  switch (dtype) {
-#if UZIP_ALL_TYPES
-    case DType::kFloat16:
-      return code.template run<DType::kFloat16>();
-    case DType::kFloat32:
-      return code.template run<DType::kFloat32>();
-    case DType::kFloat64:
-      return code.template run<DType::kFloat64>();
-    case DType::kFloat8E4M3FN:
-      return code.template run<DType::kFloat8E4M3FN>();
-    case DType::kFloat8E5M2:
-      return code.template run<DType::kFloat8E5M2>();
-#endif
-    default:
-      return code.template run<DType::kBFloat16>();
-  }
-}
 
 }  // namespace uzip::gpu

@@ -10,11 +10,6 @@
 
 namespace uzip::gpu {
 
-struct Frame {
-  const uint8_t* bytes;
-  uint64_t size;
-};
-
 UZIP_DEVICE void report(uint32_t* status, FrameStatus found) {
   atomic_max(status, static_cast<uint32_t>(found));
 }
@@ -93,6 +88,21 @@ struct MemorySink {
   }
 };
 
+// Shared memory for a tile while it is fetched and decoded: all coded ones but some that are larger
+// than their values.
+template <DType kDType>
+struct alignas(16) Stage {
+  static constexpr int kChunks = float_format(kDType).tile_bytes() / kAlignment + 1;
+  Chunk chunks[kChunks + kTailSlack / kAlignment];
+};
+
+// Asks for chunks of global memory, by a warp.
+UZIP_DEVICE void copy_chunks_later(Chunk* to, const uint8_t* from, int n, int lane) {
+  const auto* chunks = reinterpret_cast<const Chunk*>(from);
+#pragma unroll 1
+  for (int i = lane; i < n; i += kLanes) copy_later(to + i, chunks + i);
+}
+
 // A frame of codec tier as what decodes its tiles sees it.
 template <DType kDType>
 class TierFrame {
@@ -118,21 +128,20 @@ class TierFrame {
   // For with_menu(): only code for any menu knows the packed layout.
   UZIP_DEVICE int menu_of(const Header& header) const { return packed_ ? kAnyMenu : header.menu; }
 
-  // A tile, by a warp with `room` for its tail. False: malformed, and nothing went to the sink.
+  // A tile, by a warp with room for its tail. False: malformed, and nothing went to the sink.
   template <int kMenu, typename Sink>
-  UZIP_DEVICE bool decode(uint32_t tile, const DecodeTables& tables, TailRoom<kDType>& room,
-                          int lane, Sink& sink) const {
-    TileEntry entry = look_up(tile, lane);
-    if (entry.place > body_bytes_ || static_cast<uint64_t>(entry.size) > body_bytes_ - entry.place)
-      return false;
-    const uint8_t* head = frame_.bytes + kHeaderBytes + uint64_t{tile} * stride();
+  UZIP_DEVICE bool decode(uint32_t tile, const DecodeTables& tables, TailRoom<kDType>& tail_room,
+                          LevelRoom<kDType>& room, int lane, Sink& sink) const {
+    TileEntry entry = find(read_directory(tile, lane), tile, lane);
+    if (!is_inside(entry)) return false;
+    const uint8_t* head = head_of(tile);
     int padding = 0;
     if constexpr (kMenu == kAnyMenu) {
       if (packed_) {
         if (entry.place % kAlignment != 0 || entry.size % kAlignment != 0) return false;
         head = frame_.bytes + sections_.tails + entry.place;
         if (entry.kind == TileKind::kConstant || entry.kind == TileKind::kMasked) {
-          return decode_packed(entry, head, tables, room, lane, sink);
+          return decode_packed(entry, head, tables, tail_room, room, lane, sink);
         }
         if (entry.size < code_.stride) return false;
         entry = entry.after(code_.stride);
@@ -140,8 +149,12 @@ class TierFrame {
       }
     }
     switch (entry.kind) {
-      case TileKind::kCoded:
-        return decode_coded<kMenu>(head, entry, padding, tables, room, lane, sink);
+      case TileKind::kCoded: {
+        if (entry.size > kTailBytes<kDType> + padding) return false;
+        const Tail tail = load_tail(entry, padding, tail_room, lane);
+        return decode_dense_tile<kDType, kMenu>(code_, tables, symbols_, head, tail, room, sink,
+                                                lane);
+      }
       case TileKind::kRaw:
         if (entry.size != kFormat.tile_bytes() - code_.stride) return false;
         sink.put_raw(head, code_.stride, frame_.bytes + sections_.tails + entry.place);
@@ -149,6 +162,54 @@ class TierFrame {
       default:
         return false;
     }
+  }
+
+  // What the directory says of the tiles of a group: of one each in lanes 0..7.
+  struct Directory {
+    uint32_t entry;
+    uint32_t group;
+  };
+  UZIP_DEVICE Directory read_directory(uint32_t tile, int lane) const {
+    const auto* groups = reinterpret_cast<const uint32_t*>(frame_.bytes + sections_.group_entry(0));
+    const auto* entries = reinterpret_cast<const uint16_t*>(frame_.bytes + sections_.tile_entry(0));
+    const auto index = static_cast<int>(tile % kGroupTiles);
+    uint32_t entry = 0;
+    if (lane <= index) entry = entries[tile - static_cast<uint32_t>(index - lane)];
+    return {entry, groups[tile / kGroupTiles]};
+  }
+
+  // A tile on its way to a stage: where the tail is, behind the head. Nothing is if `size` < 0.
+  struct Fetched {
+    int begin;
+    int size;
+  };
+  // Asks for a coded tile of the dense layout, if it can be fetched.
+  UZIP_DEVICE Fetched fetch(const Directory& directory, uint32_t tile, Stage<kDType>& stage,
+                            int lane) const {
+    const TileEntry entry = find(directory, tile, lane);
+    const auto begin = static_cast<int>(entry.place % kAlignment);
+    if (!can_fetch(entry)) return {begin, -1};
+    const int head_chunks = code_.stride / kAlignment;
+    copy_chunks_later(stage.chunks, head_of(tile), head_chunks, lane);
+    copy_chunks_later(stage.chunks + head_chunks,
+                      frame_.bytes + sections_.tails + (entry.place - static_cast<uint32_t>(begin)),
+                      tail_chunks(entry), lane);
+    return {begin, entry.size};
+  }
+  UZIP_DEVICE bool can_fetch(const Directory& directory, uint32_t tile, int lane) const {
+    return can_fetch(find(directory, tile, lane));
+  }
+
+  // A tile that was fetched whole, and is there. False: malformed, and nothing went to the sink.
+  template <int kMenu, typename Sink>
+  UZIP_DEVICE bool decode_fetched(const Fetched& fetched, const Stage<kDType>& stage,
+                                  const DecodeTables& tables, LevelRoom<kDType>& room, int lane,
+                                  Sink& sink) const {
+    const auto* head = reinterpret_cast<const uint8_t*>(stage.chunks);
+    const auto* words = reinterpret_cast<const uint32_t*>(head + code_.stride);
+    const Tail tail{words, fetched.begin, fetched.begin + fetched.size, 0};
+    return decode_dense_tile<kDType, kMenu, HeadPlace::kShared>(code_, tables, symbols_, head, tail,
+                                                                room, sink, lane);
   }
 
  private:
@@ -164,34 +225,39 @@ class TierFrame {
 
   UZIP_DEVICE uint32_t stride() const { return static_cast<uint32_t>(code_.stride); }
 
-  UZIP_DEVICE TileEntry look_up(uint32_t tile, int lane) const {
+  // Chunks that hold a tail.
+  UZIP_DEVICE static int tail_chunks(const TileEntry& entry) {
+    return (static_cast<int>(entry.place % kAlignment) + entry.size + kAlignment - 1) / kAlignment;
+  }
+  // Whether a tile has room in a stage, and none of its chunks ends behind the frame.
+  UZIP_DEVICE bool can_fetch(const TileEntry& entry) const {
+    const int chunks = tail_chunks(entry);
+    const uint64_t end =
+        entry.place / kAlignment * kAlignment + static_cast<uint64_t>(chunks) * kAlignment;
+    return entry.kind == TileKind::kCoded && is_inside(entry) &&
+           chunks + code_.stride / kAlignment <= Stage<kDType>::kChunks &&
+           sections_.tails + end <= frame_.size;
+  }
+
+  UZIP_DEVICE const uint8_t* head_of(uint32_t tile) const {
+    return frame_.bytes + kHeaderBytes + uint64_t{tile} * stride();
+  }
+
+  UZIP_DEVICE TileEntry find(const Directory& directory, uint32_t tile, int lane) const {
     constexpr uint32_t kSizeMask = (1u << kTileSizeBits) - 1;
-    const auto* groups = reinterpret_cast<const uint32_t*>(frame_.bytes + sections_.group_entry(0));
-    const auto* entries = reinterpret_cast<const uint16_t*>(frame_.bytes + sections_.tile_entry(0));
     const auto index = static_cast<int>(tile % kGroupTiles);
-    // Lanes 0..7 look up the tiles of the group.
-    uint32_t entry = 0;
-    if (lane <= index) entry = entries[tile - static_cast<uint32_t>(index - lane)];
-    const uint64_t group_place = uint64_t{groups[tile / kGroupTiles]} * kAlignment;
-    const uint32_t before = sum32(lane < index ? entry & kSizeMask : 0);
-    entry = shuffle32(entry, index);
+    const uint32_t before = sum32(lane < index ? directory.entry & kSizeMask : 0);
+    const uint32_t entry = shuffle32(directory.entry, index);
     return {static_cast<TileKind>(entry >> kTileSizeBits), static_cast<int>(entry & kSizeMask),
-            group_place + before};
+            uint64_t{directory.group} * kAlignment + before};
+  }
+  UZIP_DEVICE bool is_inside(const TileEntry& entry) const {
+    return entry.place <= body_bytes_ &&
+           static_cast<uint64_t>(entry.size) <= body_bytes_ - entry.place;
   }
 
-  // `padding`: bytes of the tail that may be unused.
-  template <int kMenu, typename Sink>
-  UZIP_DEVICE bool decode_coded(const uint8_t* head, const TileEntry& tail, int padding,
-                                const DecodeTables& tables, TailRoom<kDType>& room, int lane,
-                                Sink& sink) const {
-    if (tail.size > kTailBytes<kDType> + padding) return false;
-    const int begin = load_tail(tail, room, lane);
-    return decode_dense_tile<kDType, kMenu>(code_, tables, symbols_, head, room, begin,
-                                            begin + tail.size, padding, sink, lane);
-  }
-
-  // Returns where in the room the tail begins.
-  UZIP_DEVICE int load_tail(const TileEntry& tail, TailRoom<kDType>& room, int lane) const {
+  UZIP_DEVICE Tail load_tail(const TileEntry& tail, int padding, TailRoom<kDType>& room,
+                             int lane) const {
     // Chunks of 16 bytes as far as the frame goes, which need not be a whole number of them.
     const auto begin = static_cast<int>(tail.place % kAlignment);
     const uint64_t chunk = sections_.tails + tail.place - static_cast<uint64_t>(begin);
@@ -200,7 +266,7 @@ class TierFrame {
 #pragma unroll 1   // mostly one round
     for (int i = lane; i < chunks; i += kLanes) {
       const uint64_t at = chunk + static_cast<uint64_t>(i) * kAlignment;
-      auto* to = reinterpret_cast<Chunk*>(room.tail) + i;
+      auto* to = reinterpret_cast<Chunk*>(room.words) + i;
       if (at + kAlignment <= frame_.size) {
         *to = *reinterpret_cast<const Chunk*>(frame_.bytes + at);
       } else {
@@ -210,14 +276,14 @@ class TierFrame {
       }
     }
     sync_lanes();
-    return begin;
+    return {room.words, begin, begin + tail.size, padding};
   }
 
   // A tile of a kind that only the packed layout has. Others may follow at any place.
   template <typename Sink>
   UZIP_DEVICE bool decode_packed(const TileEntry& entry, const uint8_t* tile,
-                                 const DecodeTables& tables, TailRoom<kDType>& room, int lane,
-                                 Sink& sink) const {
+                                 const DecodeTables& tables, TailRoom<kDType>& tail_room,
+                                 LevelRoom<kDType>& room, int lane, Sink& sink) const {
     if (entry.kind == TileKind::kConstant) {
       if (entry.size > kAlignment) return false;
       put_constant<kDType>(entry.size == 0 ? nullptr : tile, sink);
@@ -228,11 +294,11 @@ class TierFrame {
     const Mask mask = spread_half(halves[lane]) | spread_half(halves[kLanes + lane]) << 1;
     const int n = static_cast<int>(sum32(static_cast<uint32_t>(popcount(mask))));
     const auto planes = BodyPlanes<kDType>::of(code_, n);
-    const TileEntry tail = entry.after(kMaskBytes + planes.end);
-    if (tail.size < 0 || tail.size >= kTailBytes<kDType> + kAlignment) return false;
-    const int begin = load_tail(tail, room, lane);
-    return decode_masked(code_, tables, symbols_, planes, tile + kMaskBytes, mask, room, begin,
-                         begin + tail.size, sink, lane);
+    const TileEntry rest = entry.after(kMaskBytes + planes.end);
+    if (rest.size < 0 || rest.size >= kTailBytes<kDType> + kAlignment) return false;
+    const Tail tail = load_tail(rest, kAlignment - 1, tail_room, lane);
+    return decode_masked(code_, tables, symbols_, planes, tile + kMaskBytes, mask, tail, room, sink,
+                         lane);
   }
 
   Frame frame_;

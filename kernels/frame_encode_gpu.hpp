@@ -32,12 +32,6 @@ constexpr uint32_t kNoUnit = ~0u;
 // that are placed beyond the limit.
 constexpr uint64_t kMostBytes = uint64_t{1} << 35;
 
-struct Tensor {
-  const uint8_t* values;
-  uint64_t count;
-  bool aligned;
-};
-
 // Which of the blocks that work on a frame this one is.
 struct Part {
   uint32_t block;
@@ -80,6 +74,43 @@ UZIP_DEVICE void write_raw(const Tensor& tensor, DType dtype, uint8_t* frame, Pa
   if (part.block == 0 && thread == 0) {
     write_header(frame, dtype, Codec::kRaw, tensor.count, kHeaderBytes + bytes, 0, {});
   }
+}
+
+// The tail section of a frame as encoders fill it. Whoever has coded a group or a block asks for
+// units of 16 bytes by an atomic addition to scratch->tail_units.
+struct TailSection {
+  EncodeScratch* scratch;
+  uint64_t begin;  // in the frame
+  uint64_t limit;  // bytes of a raw frame, below which this one must stay
+
+  UZIP_DEVICE static uint32_t units_of(int bytes) {
+    return static_cast<uint32_t>((bytes + kAlignment - 1) / kAlignment);
+  }
+
+  // Enters a place in the directory; kNoUnit where the frame would become too large.
+  UZIP_DEVICE uint32_t enter(uint8_t* entry, uint32_t unit, uint32_t units) const {
+    *reinterpret_cast<uint32_t*>(entry) = unit;
+    if (begin + (uint64_t{unit} + units) * kAlignment < limit) return unit;
+    atomic_or(&scratch->overflow, 1);
+    return kNoUnit;
+  }
+};
+
+// Called by all blocks of a frame when their parts of it are done. The last of them calls
+// write(whether tails had no room, bytes of the tail section), which completes the frame, and
+// leaves the scratch as the next call wants it. `is_last`: in shared memory.
+template <typename Write>
+UZIP_DEVICE void finish_frame(EncodeScratch* scratch, Part part, bool* is_last,
+                              const Write& write) {
+  fence_device();
+  sync_block();
+  if (thread_index() == 0) *is_last = atomic_add(&scratch->blocks_done, 1) + 1 == part.blocks;
+  sync_block();
+  if (!*is_last) return;
+  fence_device();
+  write(scratch->overflow != 0, uint64_t{scratch->tail_units} * kAlignment);
+  sync_block();
+  if (thread_index() == 0) *scratch = EncodeScratch{};
 }
 
 // Where an encoder takes values from: a tensor in memory.
@@ -210,27 +241,18 @@ class GroupEncoder {
   // Called by all blocks when their groups are done; the last one writes the header. `raw`: instead
   // of groups the values were written.
   UZIP_DEVICE void finish(bool raw = false) {
-    fence_device();
-    sync_block();
-    if (thread_index() == 0) {
-      room_.is_last = atomic_add(&scratch_->blocks_done, 1) + 1 == part_.blocks;
-    }
-    sync_block();
-    if (!room_.is_last) return;
-    fence_device();
-    if (!source_.sound()) {
-      if (thread_index() == 0) *reinterpret_cast<Header*>(frame_) = Header{};
-    } else if (raw) {
-      if (thread_index() == 0) write_raw_header<kDType>(frame_, source_.count());
-    } else if (scratch_->overflow != 0) {
-      source_.write_raw_frame(frame_, {0, 1});
-    } else if (thread_index() == 0) {
-      const uint64_t body = uint64_t{scratch_->tail_units} * kAlignment;
-      write_header(frame_, kDType, Codec::kTier, source_.count(), sections_.tails + body, body,
-                   room_.choice.parameters);
-    }
-    sync_block();
-    if (thread_index() == 0) *scratch_ = EncodeScratch{};
+    finish_frame(scratch_, part_, &room_.is_last, [&](bool overflow, uint64_t body) {
+      if (!source_.sound()) {
+        if (thread_index() == 0) *reinterpret_cast<Header*>(frame_) = Header{};
+      } else if (raw) {
+        if (thread_index() == 0) write_raw_header<kDType>(frame_, source_.count());
+      } else if (overflow) {
+        source_.write_raw_frame(frame_, {0, 1});
+      } else if (thread_index() == 0) {
+        write_header(frame_, kDType, Codec::kTier, source_.count(), sections_.tails + body, body,
+                     room_.choice.parameters);
+      }
+    });
   }
 
  private:
@@ -268,23 +290,17 @@ class GroupEncoder {
     last_.total = static_cast<int>(sum32(size));
     has_last_ = true;
     // The sum is not looked at before the next group is coded.
-    if (thread_index() == 0) unit_ = atomic_add(&scratch_->tail_units, units_of(last_.total));
+    if (thread_index() == 0) {
+      unit_ = atomic_add(&scratch_->tail_units, TailSection::units_of(last_.total));
+    }
   }
 
   UZIP_DEVICE uint64_t raw_bytes() const { return bound(source_.count(), kDType); }
 
-  UZIP_DEVICE static uint32_t units_of(int bytes) {
-    return static_cast<uint32_t>((bytes + kAlignment - 1) / kAlignment);
-  }
-
-  // Enters the place of the last group's tails in the directory; kNoUnit where the frame would
-  // become too large.
-  UZIP_DEVICE uint32_t place_last() {
-    *reinterpret_cast<uint32_t*>(frame_ + sections_.group_entry(last_.group)) = unit_;
-    const uint64_t units = uint64_t{unit_} + units_of(last_.total);
-    if (sections_.tails + units * kAlignment < raw_bytes()) return unit_;
-    atomic_or(&scratch_->overflow, 1);
-    return kNoUnit;
+  UZIP_DEVICE uint32_t place_last() const {
+    const TailSection tails{scratch_, sections_.tails, raw_bytes()};
+    return tails.enter(frame_ + sections_.group_entry(last_.group), unit_,
+                       TailSection::units_of(last_.total));
   }
 
   Source& source_;
@@ -301,9 +317,5 @@ class GroupEncoder {
   bool has_last_ = false;
   uint32_t unit_ = 0;  // thread 0: of the last group
 };
-
-// A frame of codec ans: encode() for tensors of a whole tile at least.
-const char* encode_ans(const Tensor& tensor, DType dtype, uint8_t* frame, EncodeScratch* scratch,
-                       const EncodeOptions& options, void* stream);
 
 }  // namespace uzip::gpu

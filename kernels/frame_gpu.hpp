@@ -1,8 +1,8 @@
 // What surrounds the tiles of a frame, for kernels: sections, copies, and the shape of a grid.
 #pragma once
 
-#include "codec_gpu.hpp"
 #include "lanes_gpu.hpp"
+#include "launch_gpu.hpp"
 
 namespace uzip::gpu {
 

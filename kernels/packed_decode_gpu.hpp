@@ -118,13 +118,13 @@ UZIP_DEVICE void copy_plane(const uint8_t* from, int width, int n, uint8_t* to, 
   }
 }
 
-// Decodes a masked tile, whose tail is bytes `begin` .. `end` of the room and whose level 1 is
-// kFirst bits wide. False: malformed, and nothing went to the sink.
+// Decodes a masked tile whose level 1 is kFirst bits wide. False: malformed, and nothing went to
+// the sink.
 template <DType kDType, int kFirst, typename Sink>
 UZIP_DEVICE bool decode_masked_from(const TileCode& code, const DecodeTables& tables,
                                     const RankSymbols<kDType>& symbols,
                                     const BodyPlanes<kDType>& planes, const uint8_t* body,
-                                    Mask mask, TailRoom<kDType>& room, int begin, int end,
+                                    Mask mask, const Tail& tail, LevelRoom<kDType>& room,
                                     Sink& sink, int lane) {
   auto* plane = reinterpret_cast<uint8_t*>(room.lists[0]);
   if constexpr (kFirst == 3) {
@@ -135,10 +135,10 @@ UZIP_DEVICE bool decode_masked_from(const TileCode& code, const DecodeTables& ta
     copy_plane(body + planes.digits, kFirst, planes.n, plane, lane);
   }
   sync_lanes();
-  SymbolDecoder<kDType, kAnyMenu, kFirst> decoder(code.menu, tables, symbols, room, lane);
+  SymbolDecoder<kDType, kAnyMenu, kFirst> decoder(code.menu, tables, symbols, tail, room, lane);
   decoder.load(plane);
   sync_lanes();
-  if (!decoder.measure(begin, end, kAlignment - 1)) return false;
+  if (!decoder.measure()) return false;
   uint32_t quads[kQuads];
   decoder.expand(quads);
   // The list that level 1 does not read.
@@ -179,21 +179,21 @@ UZIP_DEVICE bool decode_masked_from(const TileCode& code, const DecodeTables& ta
 template <DType kDType, typename Sink>
 UZIP_DEVICE bool decode_masked(const TileCode& code, const DecodeTables& tables,
                                const RankSymbols<kDType>& symbols, const BodyPlanes<kDType>& planes,
-                               const uint8_t* body, Mask mask, TailRoom<kDType>& room, int begin,
-                               int end, Sink& sink, int lane) {
+                               const uint8_t* body, Mask mask, const Tail& tail,
+                               LevelRoom<kDType>& room, Sink& sink, int lane) {
   switch (code.menu.width(0)) {
     case 1:
-      return decode_masked_from<kDType, 1>(code, tables, symbols, planes, body, mask, room, begin,
-                                           end, sink, lane);
+      return decode_masked_from<kDType, 1>(code, tables, symbols, planes, body, mask, tail, room,
+                                           sink, lane);
     case 2:
-      return decode_masked_from<kDType, 2>(code, tables, symbols, planes, body, mask, room, begin,
-                                           end, sink, lane);
+      return decode_masked_from<kDType, 2>(code, tables, symbols, planes, body, mask, tail, room,
+                                           sink, lane);
     case 3:
-      return decode_masked_from<kDType, 3>(code, tables, symbols, planes, body, mask, room, begin,
-                                           end, sink, lane);
+      return decode_masked_from<kDType, 3>(code, tables, symbols, planes, body, mask, tail, room,
+                                           sink, lane);
     default:
-      return decode_masked_from<kDType, 4>(code, tables, symbols, planes, body, mask, room, begin,
-                                           end, sink, lane);
+      return decode_masked_from<kDType, 4>(code, tables, symbols, planes, body, mask, tail, room,
+                                           sink, lane);
   }
 }
 

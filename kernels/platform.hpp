@@ -126,6 +126,29 @@ UZIP_DEVICE uint32_t atomic_add(uint32_t* place, uint32_t word) { return atomicA
 UZIP_DEVICE void atomic_or(uint32_t* place, uint32_t word) { atomicOr(place, word); }
 UZIP_DEVICE void atomic_max(uint32_t* place, uint32_t word) { atomicMax(place, word); }
 
+// Copies 16 bytes, aligned at both ends, from global to shared memory, without waiting and through
+// no register. They are there for the lane that asked when wait_copies<n>() returns and it has
+// called commit_copies() at most n times since; for others after a sync_lanes() more.
+UZIP_DEVICE void copy_later(void* to, const void* from) {
+#if UZIP_PTX
+  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+#else
+  *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+#endif
+}
+UZIP_DEVICE void commit_copies() {
+#if UZIP_PTX
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int kLater>
+UZIP_DEVICE void wait_copies() {
+#if UZIP_PTX
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
+#endif
+}
+
 // The shared memory that the launch gave the block.
 UZIP_DEVICE uint8_t* shared_memory() {
   extern __shared__ __align__(16) uint8_t uzip_shared[];
@@ -234,7 +257,8 @@ UZIP_HD T divide(T a, T b) {
 #endif
 
 #if UZIP_GPU_SOURCE && UZIP_PTX
-// float16, given as its bits, to and from float32. Their portable twin is in arithmetic.hpp.
+// 16-bit types, given as their bits, to and from float32. Their portable twins are in
+// arithmetic.hpp.
 UZIP_HD float widen_half(uint16_t bits) {
   float wide;
   asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(bits));
@@ -245,13 +269,11 @@ UZIP_HD uint16_t narrow_half(float value) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
+UZIP_HD uint16_t narrow_bfloat(float value) {
+  uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
 #endif
 
 }  // namespace uzip
-
-// To see quickly whether GPU sources compile, all data types but bfloat16 can be left out.
-#if defined(UZIP_ONE_TYPE)
-#define UZIP_ALL_TYPES 0
-#else
-#define UZIP_ALL_TYPES 1
-#endif

@@ -174,42 +174,23 @@ reduce_encode_kernel(Fold fold, Forecast forecast, uint8_t* out, uint8_t* frame,
   encoder.finish(raw);
 }
 
-struct Launch {
-  const Fold& fold;
-  const Forecast& forecast;
-  uint8_t* out;
-  uint8_t* frame;
-  EncodeScratch* scratch;
-  uint32_t* status;
-  const DecodeOptions& options;
-  Stream stream;
-
-  template <DType kDType>
-  const char* run() const {
-    const auto kernel = reduce_encode_kernel<kDType>;
-    constexpr size_t kShared = sizeof(ReduceEncodeRoom<kDType>);
-    const uint64_t groups = (fold.count / kTileValues + kGroupTiles - 1) / kGroupTiles;
-    const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
-    return launch(kernel, blocks, kThreads, kShared, stream, fold, forecast, out, frame, scratch,
-                  status);
-  }
-};
-
 }  // namespace
 
-const char* decode_reduce_encode(const Fold& fold, const Forecast& forecast, void* out, void* frame,
-                                 EncodeScratch* scratch, uint32_t* status,
-                                 const DecodeOptions& options, void* stream) {
-  if (const char* failure = check_fold(fold)) return failure;
-  if (!is_aligned(frame, kAlignment) || !is_aligned(scratch, kAlignment)) {
-    return "expected a frame and scratch aligned to 16 bytes";
-  }
-  if (!is_aligned(out, float_format(fold.dtype).itemsize)) {
-    return "expected room for values aligned to their own size";
-  }
-  return with_float(fold.dtype,
-                    Launch{fold, forecast, static_cast<uint8_t*>(out), static_cast<uint8_t*>(frame),
-                           scratch, status, options, static_cast<Stream>(stream)});
+template <DType kDType>
+const char* launch_reduce_encode(const Fold& fold, const Forecast& forecast,
+                                 const ReduceEncodeOutput& output, const DecodeOptions& options,
+                                 void* stream) {
+  const auto kernel = reduce_encode_kernel<kDType>;
+  constexpr size_t kShared = sizeof(ReduceEncodeRoom<kDType>);
+  const uint64_t groups = (fold.count / kTileValues + kGroupTiles - 1) / kGroupTiles;
+  const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
+  return launch(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), fold, forecast,
+                output.values, output.frame, output.scratch, output.status);
 }
+
+#define UZIP_INSTANTIATE(dtype)                     \
+  template const char* launch_reduce_encode<dtype>( \
+      const Fold&, const Forecast&, const ReduceEncodeOutput&, const DecodeOptions&, void*);
+UZIP_EACH_TYPE(UZIP_INSTANTIATE)
 
 }  // namespace uzip::gpu

@@ -40,41 +40,22 @@ reduce_kernel(Fold fold, TilePlace result, uint32_t* status) {
   if (block_index() == block_count() - 1) store_remainder<kDType>(result);
 }
 
-struct Launch {
-  const Fold& fold;
-  TilePlace result;
-  uint32_t* status;
-  const DecodeOptions& options;
-  Stream stream;
-
-  template <DType kDType>
-  const char* run() const {
-    const auto kernel = reduce_kernel<kDType>;
-    constexpr size_t kShared = sizeof(FoldRoom<kDType>);
-    const uint64_t groups = fold.count / (kTileValues * kGroupTiles) + 1;
-    const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
-    return launch(kernel, blocks, kThreads, kShared, stream, fold, result, status);
-  }
-};
-
 }  // namespace
 
-const char* decode_reduce(const Fold& fold, void* out, uint32_t* status,
+template <DType kDType>
+const char* launch_reduce(const Fold& fold, const TilePlace& result, uint32_t* status,
                           const DecodeOptions& options, void* stream) {
-  if (const char* failure = check_fold(fold)) return failure;
-  if (!is_aligned(out, float_format(fold.dtype).itemsize)) {
-    return "expected room for values aligned to their own size";
-  }
-  const TilePlace result{static_cast<uint8_t*>(out), is_aligned(out, kAlignment), false};
-  return with_float(fold.dtype, Launch{fold, result, status, options, static_cast<Stream>(stream)});
+  const auto kernel = reduce_kernel<kDType>;
+  constexpr size_t kShared = sizeof(FoldRoom<kDType>);
+  const uint64_t groups = fold.count / (kTileValues * kGroupTiles) + 1;
+  const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
+  return launch(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), fold, result,
+                status);
 }
 
-const char* decode_accumulate(const Fold& fold, void* accumulators, uint32_t* status,
-                              const DecodeOptions& options, void* stream) {
-  if (const char* failure = check_fold(fold)) return failure;
-  if (!is_aligned(accumulators, kAlignment)) return "expected accumulators aligned to 16 bytes";
-  const TilePlace result{static_cast<uint8_t*>(accumulators), true, true};
-  return with_float(fold.dtype, Launch{fold, result, status, options, static_cast<Stream>(stream)});
-}
+#define UZIP_INSTANTIATE(dtype)                                                       \
+  template const char* launch_reduce<dtype>(const Fold&, const TilePlace&, uint32_t*, \
+                                            const DecodeOptions&, void*);
+UZIP_EACH_TYPE(UZIP_INSTANTIATE)
 
 }  // namespace uzip::gpu

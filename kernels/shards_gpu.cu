@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "encode_part_gpu.hpp"
-#include "reduce_gpu.hpp"
 
 namespace uzip::gpu {
 namespace {
@@ -17,6 +16,7 @@ struct Shards {
     uint32_t first_block;
   };
   int n;
+  DType dtype;
   uint32_t blocks;
   Entry entries[kMaxShards];
 };
@@ -29,23 +29,12 @@ encode_shards_kernel(Shards shards, EncodeScratch* scratch, EncodeOptions option
   const Shards::Entry& shard = shards.entries[i];
   const uint32_t end = i + 1 < shards.n ? shards.entries[i + 1].first_block : shards.blocks;
   const Part part{block_index() - shard.first_block, end - shard.first_block};
-  if constexpr (kDType != DType::kBytes) {
-    if (!options.raw && shard.tensor.count >= kTileValues) {
-      auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
-      encode_part(shard.tensor, shard.frame, scratch + i, options, room, part);
-      return;
-    }
+  if (options.raw || shard.tensor.count < kTileValues) {
+    write_raw(shard.tensor, shards.dtype, shard.frame, part);
+    return;
   }
-  write_raw(shard.tensor, kDType, shard.frame, part);
-}
-
-template <DType kDType>
-constexpr size_t shards_shared() {
-  if constexpr (kDType == DType::kBytes) {
-    return 0;
-  } else {
-    return sizeof(EncodeRoom<kDType>);
-  }
+  auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
+  encode_part(shard.tensor, shard.frame, scratch + i, options, room, part);
 }
 
 uint64_t groups_of(uint64_t count) {
@@ -64,56 +53,33 @@ void deal_blocks(uint64_t blocks, uint64_t groups, Shards* shards) {
   }
 }
 
-template <DType kDType>
-const char* encode_shards_as(Shards* shards, EncodeScratch* scratch, const EncodeOptions& options,
-                             Stream stream) {
-  const auto kernel = encode_shards_kernel<kDType>;
-  constexpr size_t kShared = shards_shared<kDType>();
-  uint64_t groups = 0;
-  for (int i = 0; i < shards->n; ++i) groups += groups_of(shards->entries[i].tensor.count);
-  deal_blocks(static_cast<uint64_t>(grid_blocks(kernel, kShared, groups, options.max_blocks)),
-              groups, shards);
-  return launch(kernel, static_cast<int>(shards->blocks), kThreads, kShared, stream, *shards,
-                scratch, options);
-}
-
 }  // namespace
 
-const char* encode_shards(const Shard* shards, int n_shards, DType dtype, EncodeScratch* scratch,
-                          const EncodeOptions& options, void* stream) {
-  if (n_shards < 1 || n_shards > kMaxShards) return "expected 1 to 64 tensors";
-  if (options.ans) return "expected codec tier or raw for many tensors, found ans";
-  if (!is_aligned(scratch, kAlignment)) return "expected scratch aligned to 16 bytes";
-  Shards table{n_shards, 0, {}};
-  for (int i = 0; i < n_shards; ++i) {
-    if (!is_aligned(shards[i].frame, kAlignment)) return "expected frames aligned to 16 bytes";
-    if (!is_aligned(shards[i].values, float_format(dtype).itemsize)) {
-      return "expected values aligned to their own size";
-    }
+template <DType kDType>
+const char* launch_encode_shards(const Shard* shards, int n, DType dtype, EncodeScratch* scratch,
+                                 const EncodeOptions& options, void* stream) {
+  const auto kernel = encode_shards_kernel<kDType>;
+  constexpr size_t kShared = sizeof(EncodeRoom<kDType>);
+  Shards table{n, dtype, 0, {}};
+  uint64_t groups = 0;
+  for (int i = 0; i < n; ++i) {
     const auto* values = static_cast<const uint8_t*>(shards[i].values);
     table.entries[i] = {{values, shards[i].count, is_aligned(values, kAlignment)},
                         static_cast<uint8_t*>(shards[i].frame),
                         0};
+    groups += groups_of(shards[i].count);
   }
-  const auto queue = static_cast<Stream>(stream);
-  switch (dtype) {
-    case DType::kBFloat16:
-      return encode_shards_as<DType::kBFloat16>(&table, scratch, options, queue);
-#if UZIP_ALL_TYPES
-    case DType::kFloat64:
-      return encode_shards_as<DType::kFloat64>(&table, scratch, options, queue);
-    case DType::kFloat16:
-      return encode_shards_as<DType::kFloat16>(&table, scratch, options, queue);
-    case DType::kFloat32:
-      return encode_shards_as<DType::kFloat32>(&table, scratch, options, queue);
-    case DType::kFloat8E4M3FN:
-      return encode_shards_as<DType::kFloat8E4M3FN>(&table, scratch, options, queue);
-    case DType::kFloat8E5M2:
-      return encode_shards_as<DType::kFloat8E5M2>(&table, scratch, options, queue);
-#endif
-    default:
-      return encode_shards_as<DType::kBytes>(&table, scratch, options, queue);
-  }
+  deal_blocks(static_cast<uint64_t>(grid_blocks(kernel, kShared, groups, options.max_blocks)),
+              groups, &table);
+  EncodeOptions chosen = options;
+  chosen.raw = options.raw || dtype == DType::kBytes;
+  return launch(kernel, static_cast<int>(table.blocks), kThreads, kShared,
+                static_cast<Stream>(stream), table, scratch, chosen);
 }
+
+#define UZIP_INSTANTIATE(dtype)                                                              \
+  template const char* launch_encode_shards<dtype>(const Shard*, int, DType, EncodeScratch*, \
+                                                   const EncodeOptions&, void*);
+UZIP_EACH_TYPE(UZIP_INSTANTIATE)
 
 }  // namespace uzip::gpu

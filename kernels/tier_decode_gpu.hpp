@@ -116,11 +116,25 @@ struct DecodeTables {
   }
 };
 
-// What a warp needs in shared memory.
+// A tile's tail: bytes `begin` .. `end` of shared memory that is read by words, of which up to
+// `padding` may be unused. Up to kTailSlack bytes behind it are read.
+struct Tail {
+  const uint32_t* words;
+  int begin;
+  int end;
+  int padding;
+};
+constexpr int kTailSlack = 32;
+
+// Room in shared memory for the longest tail, which may begin within a chunk.
 template <DType kDType>
 struct alignas(16) TailRoom {
-  // Read by words; the tail may begin within a chunk.
-  uint32_t tail[kTailBytes<kDType> / 4 + 12];
+  uint32_t words[(kTailBytes<kDType> + kAlignment + kTailSlack) / 4];
+};
+
+// What a warp needs in shared memory to decode a tile.
+template <DType kDType>
+struct alignas(16) LevelRoom {
   // Of two levels in turn. Somewhat more is read than there is.
   uint32_t lists[2][kTileValues / 4 + 4];
   // Of each level but the first: where in the list below the symbols of a run's escapes begin.
@@ -366,8 +380,14 @@ class SymbolDecoder {
   static constexpr FloatFormat kFormat = float_format(kDType);
 
   UZIP_DEVICE SymbolDecoder(const Menu& menu, const DecodeTables& tables,
-                            const RankSymbols<kDType>& symbols, TailRoom<kDType>& room, int lane)
-      : any_menu_(menu), tables_(tables), symbols_(symbols), room_(room), lane_(lane) {}
+                            const RankSymbols<kDType>& symbols, const Tail& tail,
+                            LevelRoom<kDType>& room, int lane)
+      : any_menu_(menu),
+        tables_(tables),
+        symbols_(symbols),
+        tail_(tail),
+        room_(room),
+        lane_(lane) {}
 
   UZIP_DEVICE void load(const uint8_t* plane) {
 #pragma unroll
@@ -375,29 +395,28 @@ class SymbolDecoder {
       first_[half] = Digits<kFirst>::load(plane, 32 * half + lane_);
   }
 
-  // Finds the planes of all levels in the tail, bytes `begin` .. `end` of the room, of which up to
-  // `padding` may be unused. False: it is malformed.
-  UZIP_DEVICE bool measure(int begin, int end, int padding) {
+  // Finds the planes of all levels in the tail. False: it is malformed.
+  UZIP_DEVICE bool measure() {
     starts_ = Places::of(first_[0].escapes() | first_[1].escapes() << 1, lane_);
     int n = starts_.n;
-    int place = begin;
+    int place = tail_.begin;
 #pragma unroll kLevelUnroll < kMenu>
     for (int level = 1; level < menu().levels; ++level) {
       levels_[level - 1] = {place, n};
       place += digit_plane_bytes(menu().width(level), n);
-      if (place > end) return false;
-      n = count_escapes(menu().width(level), room_.tail, levels_[level - 1],
+      if (place > tail_.end) return false;
+      n = count_escapes(menu().width(level), tail_.words, levels_[level - 1],
                         room_.starts[level - 1], lane_);
     }
     raw_ = {place, n};
-    const int unused = end - (place + n * kFormat.symbol_bytes());
-    return unused >= 0 && unused <= padding;
+    const int unused = tail_.end - (place + n * kFormat.symbol_bytes());
+    return unused >= 0 && unused <= tail_.padding;
   }
 
   // Bytes of the tile's raw symbols, where they are two bytes each and there are any.
   UZIP_DEVICE const uint8_t* wide_raw() const {
     if (kFormat.symbol_bytes() == 1 || raw_.n == 0) return nullptr;
-    return reinterpret_cast<const uint8_t*>(room_.tail) + raw_.place;
+    return reinterpret_cast<const uint8_t*>(tail_.words) + raw_.place;
   }
 
   UZIP_DEVICE void expand(uint32_t quads[kQuads]) {
@@ -409,7 +428,7 @@ class SymbolDecoder {
       set_symbols(rank, &source);
       uint32_t* list = room_.lists[level & 1];
       sync_lanes();  // what the level below wrote, and `starts`
-      expand_level(menu().width(level), tables_, symbols_, room_.tail, levels_[level - 1],
+      expand_level(menu().width(level), tables_, symbols_, tail_.words, levels_[level - 1],
                    room_.starts[level - 1], source, list, lane_);
       source.list = list;
       source.place = 0;
@@ -436,7 +455,7 @@ class SymbolDecoder {
 
   UZIP_DEVICE Source raw_symbols() {
     if constexpr (kFormat.symbol_bytes() == 1) {
-      return {{0, 0}, room_.tail, raw_.place};
+      return {{0, 0}, tail_.words, raw_.place};
     } else {
       uint32_t* list = room_.lists[menu().levels & 1];
       for (int i = lane_; 4 * i < raw_.n + 8; i += kLanes) list[i] = kWideSymbols;
@@ -460,7 +479,8 @@ class SymbolDecoder {
   Menu any_menu_;
   const DecodeTables& tables_;
   const RankSymbols<kDType>& symbols_;
-  TailRoom<kDType>& room_;
+  Tail tail_;
+  LevelRoom<kDType>& room_;
   int lane_;
   Digits<kFirst> first_[2];
   Places starts_;  // of level 1
@@ -468,22 +488,25 @@ class SymbolDecoder {
   LevelPlane raw_;
 };
 
-template <DType kDType, int kMenu, int kFirst, typename Sink>
+// Where a tile's head is.
+enum class HeadPlace { kGlobal, kShared };
+
+template <DType kDType, int kMenu, int kFirst, HeadPlace kPlace, typename Sink>
 UZIP_DEVICE bool decode_dense_tile_from(const TileCode& code, const DecodeTables& tables,
                                         const RankSymbols<kDType>& symbols, const uint8_t* head,
-                                        TailRoom<kDType>& room, int begin, int end, int padding,
-                                        Sink& sink, int lane) {
-  // Few enough to be held while the digits are decoded.
-  constexpr bool kEarly = float_format(kDType).byte_planes <= 1;
+                                        const Tail& tail, LevelRoom<kDType>& room, Sink& sink,
+                                        int lane) {
+  // Far away, and few enough to be held while the digits are decoded.
+  constexpr bool kEarly = kPlace == HeadPlace::kGlobal && float_format(kDType).byte_planes <= 1;
   HalfPlanes<kDType> planes[2];
   if constexpr (kEarly) {
     planes[0].load(code, head, 0, lane);
     planes[1].load(code, head, 1, lane);
   }
-  SymbolDecoder<kDType, kMenu, kFirst> decoder(fixed_menu<kMenu>(code.menu), tables, symbols, room,
-                                               lane);
+  SymbolDecoder<kDType, kMenu, kFirst> decoder(fixed_menu<kMenu>(code.menu), tables, symbols, tail,
+                                               room, lane);
   decoder.load(head + code.digits);
-  if (!decoder.measure(begin, end, padding)) return false;
+  if (!decoder.measure()) return false;
   uint32_t quads[kQuads];
   decoder.expand(quads);
   const uint8_t* raw = decoder.wide_raw();
@@ -498,30 +521,29 @@ UZIP_DEVICE bool decode_dense_tile_from(const TileCode& code, const DecodeTables
   return true;
 }
 
-// Decodes a coded tile, whose tail is bytes `begin` .. `end` of the room, up to `padding` of them
-// unused, to a sink. False: malformed, and nothing went there.
-template <DType kDType, int kMenu, typename Sink>
+// Decodes a coded tile to a sink. False: malformed, and nothing went there.
+template <DType kDType, int kMenu, HeadPlace kPlace = HeadPlace::kGlobal, typename Sink>
 UZIP_DEVICE bool decode_dense_tile(const TileCode& code, const DecodeTables& tables,
                                    const RankSymbols<kDType>& symbols, const uint8_t* head,
-                                   TailRoom<kDType>& room, int begin, int end, int padding,
-                                   Sink& sink, int lane) {
+                                   const Tail& tail, LevelRoom<kDType>& room, Sink& sink,
+                                   int lane) {
   if constexpr (kMenu != kAnyMenu) {
-    return decode_dense_tile_from<kDType, kMenu, kWidths<kMenu> & 15>(
-        code, tables, symbols, head, room, begin, end, padding, sink, lane);
+    return decode_dense_tile_from<kDType, kMenu, kWidths<kMenu> & 15, kPlace>(
+        code, tables, symbols, head, tail, room, sink, lane);
   } else {
     switch (code.menu.width(0)) {
       case 1:
-        return decode_dense_tile_from<kDType, kMenu, 1>(code, tables, symbols, head, room, begin,
-                                                        end, padding, sink, lane);
+        return decode_dense_tile_from<kDType, kMenu, 1, kPlace>(code, tables, symbols, head, tail,
+                                                                room, sink, lane);
       case 2:
-        return decode_dense_tile_from<kDType, kMenu, 2>(code, tables, symbols, head, room, begin,
-                                                        end, padding, sink, lane);
+        return decode_dense_tile_from<kDType, kMenu, 2, kPlace>(code, tables, symbols, head, tail,
+                                                                room, sink, lane);
       case 3:
-        return decode_dense_tile_from<kDType, kMenu, 3>(code, tables, symbols, head, room, begin,
-                                                        end, padding, sink, lane);
+        return decode_dense_tile_from<kDType, kMenu, 3, kPlace>(code, tables, symbols, head, tail,
+                                                                room, sink, lane);
       default:
-        return decode_dense_tile_from<kDType, kMenu, 4>(code, tables, symbols, head, room, begin,
-                                                        end, padding, sink, lane);
+        return decode_dense_tile_from<kDType, kMenu, 4, kPlace>(code, tables, symbols, head, tail,
+                                                                room, sink, lane);
     }
   }
 }

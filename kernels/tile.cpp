@@ -11,21 +11,6 @@ int pad(uint8_t* begin, int bytes) {
   return padded;
 }
 
-// Calls visit(offset in a head, field width) for every plane of a head, in order.
-template <typename Visit>
-void for_each_plane(const TierCode& code, Visit visit) {
-  const FloatFormat format = float_format(code.dtype);
-  for (int i = 0; i < format.byte_planes; ++i) {
-    if (code.byte_plane[i] != kAbsent) visit(code.byte_plane[i], 8);
-  }
-  for (int i = 0; i < kMaxSubPlanes && format.sub_bits[i] != 0; ++i) {
-    visit(code.sub_plane[i], format.sub_bits[i]);
-  }
-  const int width = code.widths[0];
-  visit(code.digits, width == 3 ? 2 : width);
-  if (width == 3) visit(code.digits + plane_bytes(2, kTileValues), 1);
-}
-
 int body_head_bytes(const TierCode& code, int n) {
   int bytes = 0;
   for_each_plane(code, [&](int, int width) { bytes += plane_bytes(width, n); });

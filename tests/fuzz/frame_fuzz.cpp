@@ -38,21 +38,6 @@ struct Window {
   }
 };
 
-// Calls visit(offset in a head, width of the fields) for each plane of a head.
-template <typename Visit>
-void for_each_plane(const TierCode& code, Visit visit) {
-  const FloatFormat format = float_format(code.dtype);
-  for (int i = 0; i < format.byte_planes; ++i) {
-    if (code.byte_plane[i] != kAbsent) visit(code.byte_plane[i], 8);
-  }
-  for (int i = 0; i < kMaxSubPlanes && format.sub_bits[i] != 0; ++i) {
-    visit(code.sub_plane[i], format.sub_bits[i]);
-  }
-  const int width = code.widths[0];
-  visit(code.digits, width == 3 ? 2 : width);
-  if (width == 3) visit(code.digits + plane_bytes(2, kTileValues), 1);
-}
-
 // The size that a masked tile's mask and digits ask for.
 int masked_size(const TierCode& code, const TierCoder& coder, const uint8_t* tile) {
   int n = 0;

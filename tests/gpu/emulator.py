@@ -19,7 +19,7 @@ POISON = 0xA5
 
 def build(folder: Path) -> Path:
     """Compile the GPU sources as C++; return the library."""
-    names = ("encode_gpu.cu", "ans_encode_gpu.cu", "decode_gpu.cu")
+    names = ("codec_face_gpu.cu", "encode_gpu.cu", "ans_encode_gpu.cu", "decode_gpu.cu")
     sources = [*(KERNELS / name for name in names), HERE / "emulated.cpp"]
     objects = compile_sources(sources)
     library = folder / "emulated.so"

@@ -2,103 +2,27 @@
 // sanitizers: no access out of bounds, no hang, the verdict of the CPU's decoder and the bits of
 // its fold.
 //
-// Everything lies in memory of its own, exactly as large as it is, so that the sanitizer sees the
-// first byte beyond. Usage: hostile_reduce [rounds [seed]]
+// Usage: hostile_reduce [rounds [seed]]
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <random>
-#include <stdexcept>
-#include <vector>
 
-#include "codec.hpp"
+#include "hostile.hpp"
 #include "reduce_gpu.hpp"
 
 namespace {
 
+using namespace uzip::hostile;
+using uzip::Codec;
 using uzip::DType;
 using uzip::ReduceOp;
 using uzip::gpu::Fold;
-using Bytes = std::vector<uint8_t>;
-using Random = std::mt19937_64;
-
-// Aligned to 16 bytes, as all that malloc() returns, and without room behind.
-class Memory {
- public:
-  explicit Memory(size_t bytes) : bytes_(static_cast<uint8_t*>(std::malloc(bytes)), std::free) {}
-  explicit Memory(const Bytes& bytes) : Memory(bytes.size()) {
-    if (!bytes.empty()) std::memcpy(get(), bytes.data(), bytes.size());
-  }
-  uint8_t* get() const { return bytes_.get(); }
-
- private:
-  std::unique_ptr<uint8_t, void (*)(void*)> bytes_;
-};
-
-void check(const char* failure) {
-  if (failure != nullptr) throw std::runtime_error(failure);
-}
-
-// Values whose tiles are of every kind: few symbols, random bits, zeros, constants.
-Bytes make_values(DType dtype, uint64_t count, bool zeros, Random& random) {
-  const auto itemsize = static_cast<size_t>(uzip::float_format(dtype).itemsize);
-  Bytes values(count * itemsize);
-  for (uint64_t v = 0; v < count; ++v) {
-    uint8_t* value = values.data() + v * itemsize;
-    for (size_t i = 0; i < itemsize; ++i) value[i] = static_cast<uint8_t>(random());
-    const uint64_t kind = v / 1024 % 5;
-    if (kind == 0) continue;
-    value[itemsize - 1] = static_cast<uint8_t>(0x38 + (random() & random() & 7));
-    if (kind == 1 && random() % 200 == 0) value[itemsize - 1] = static_cast<uint8_t>(random());
-    if (zeros && kind == 2 && random() % 10 != 0) std::memset(value, 0, itemsize);
-    if (zeros && kind == 3) std::memset(value, v / 5120 % 2 == 0 ? 0 : 7, itemsize);
-  }
-  return values;
-}
-
-Bytes make_frame(const Bytes& values, uint64_t count, DType dtype) {
-  Bytes frame(uzip::bound(count, dtype));
-  uzip::EncodeOptions options;
-  options.codec = uzip::Codec::kTier;
-  frame.resize(uzip::encode(values.data(), count, dtype, frame.data(), options));
-  return frame;
-}
-
-void damage(Bytes* frame, Random& random) {
-  uint64_t body_bytes;
-  std::memcpy(&body_bytes, frame->data() + 48, sizeof body_bytes);
-  const size_t tails = frame->size() - static_cast<size_t>(body_bytes);
-  const size_t ranges[4][2] = {{0, 64},
-                               {tails > 600 ? tails - 600 : 64, tails},
-                               {tails, frame->size()},
-                               {64, frame->size()}};
-  for (auto flips = 1 + random() % 3; flips > 0; --flips) {
-    const auto& range = ranges[random() % 4];
-    if (range[0] >= range[1]) continue;
-    uint8_t& byte = (*frame)[range[0] + random() % (range[1] - range[0])];
-    byte = random() % 2 == 0 ? static_cast<uint8_t>(byte ^ 1u << random() % 8)
-                             : static_cast<uint8_t>(random());
-  }
-  if (random() % 20 == 0) frame->resize(64 + random() % (frame->size() - 63));
-}
-
-bool decodes(const Bytes& frame, uint64_t count, DType dtype, Bytes* values) {
-  try {
-    uzip::decode(frame.data(), frame.size(), dtype, count, values->data(), uzip::DecodeOptions{});
-    return true;
-  } catch (const std::exception&) {
-    return false;
-  }
-}
 
 // One fold of a frame, damaged perhaps, a sound one and plain values.
 class Case {
  public:
   Case(DType dtype, uint64_t count, Random& random) : dtype_(dtype), count_(count) {
     for (Bytes& values : values_) values = make_values(dtype, count, random() % 2 == 0, random);
-    frame_ = make_frame(values_[0], count, dtype);
-    sound_ = make_frame(values_[1], count, dtype);
+    frame_ = cpu_frame(values_[0], count, dtype, Codec::kTier);
+    sound_ = cpu_frame(values_[1], count, dtype, Codec::kTier);
   }
 
   // Whether all kernels and the CPU agree.
@@ -137,12 +61,10 @@ class Case {
     check(decode_reduce_encode(fold, {nullptr, 1}, keep ? out.get() : nullptr, frame.get(),
                                &scratch, status.get(), {}, nullptr));
     if (good != (*status == 0)) return false;
-    uint64_t bytes;
-    std::memcpy(&bytes, frame.get() + 16, sizeof bytes);
-    if (!good) return bytes == 0;
+    const Bytes bytes = frame_at(frame.get());
+    if (!good) return bytes.empty();
     Bytes values(expected.size());
-    return decodes(Bytes(frame.get(), frame.get() + bytes), count_, dtype_, &values) &&
-           values == expected;
+    return decodes(bytes, count_, dtype_, &values) && values == expected;
   }
 
   DType dtype_;
@@ -167,13 +89,9 @@ bool encodes_shards(DType dtype, Random& random) {
   alignas(16) uzip::gpu::EncodeScratch scratch[5] = {};
   check(encode_shards(shards, 5, dtype, scratch, {}, nullptr));
   for (int i = 0; i < 5; ++i) {
-    uint64_t bytes;
-    const uint8_t* frame = memories[2 * i + 1].get();
-    std::memcpy(&bytes, frame + 16, sizeof bytes);
+    const Bytes frame = frame_at(memories[2 * i + 1].get());
     Bytes out(values[i].size());
-    if (!decodes(Bytes(frame, frame + bytes), counts[i], dtype, &out) || out != values[i]) {
-      return false;
-    }
+    if (!decodes(frame, counts[i], dtype, &out) || out != values[i]) return false;
   }
   return true;
 }

@@ -45,7 +45,7 @@ class FoldArguments(ctypes.Structure):
 
 def build(folder: Path, *options: str) -> Path:
     """Compile the GPU sources as C++; return the library."""
-    names = ("reduce_gpu.cu", "reduce_encode_gpu.cu", "shards_gpu.cu")
+    names = ("reduce_face_gpu.cu", "reduce_gpu.cu", "reduce_encode_gpu.cu", "shards_gpu.cu")
     sources = [*(KERNELS / name for name in names), HERE / "emulated_reduce.cpp"]
     objects = compile_sources(sources, *options)
     library = folder / "emulated_reduce.so"

@@ -88,7 +88,7 @@ def test_every_value_of_the_small_types(dtype: DType, op: str) -> None:
     tensors = [Tensor(c.astype(f"u{dtype.itemsize}").view(np.uint8), dtype) for c in columns]
     inputs = [cupy.asarray(tensor.memory) for tensor in tensors]
     status, out = cupy.zeros(1, np.uint32), cupy.empty_like(inputs[0])
-    for divisor in (1, 3):
+    for divisor in (1, 3, 8):
         gpu.decode_reduce(op, inputs, out, status, plain=range(3), divisor=divisor, dtype=dtype)
         np.testing.assert_array_equal(cupy.asnumpy(out), folded(op, tensors, divisor))
 

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# What one runs on a machine with an NVIDIA GPU, nvcc and this source tree: builds both halves of the
+# codec, checks the GPU half against the CPU's, and measures it. Takes less than 9 minutes.
+#
+#   benchmarks/gpu_run.sh OUT            all of it
+#   benchmarks/gpu_run.sh OUT check      tests, and the kernels under compute-sanitizer
+#   benchmarks/gpu_run.sh OUT kernels    the timings
+#
+# Logs, JSON and a summary go to OUT. A part that fails or takes too long stops no other. Needs no
+# network; PYTHON (default python3) must have cupy, numpy, ml_dtypes, mpi4py, numba, setuptools and
+# pybind11, for the tests also pytest and hypothesis. ARCH is the target, by default that of GPU 0.
+set -uo pipefail
+
+out=${1:?usage: gpu_run.sh OUT [check|kernels|all]}
+what=${2:-all}
+python=${PYTHON:-python3}
+root=$(dirname "$(dirname "$(readlink -f "$0")")")
+limit=530  # seconds, of everything
+mkdir -p "$out"
+out=$(readlink -f "$out")
+build=$out/build
+arch=${ARCH:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .)}
+summary=$out/summary.txt
+failed=0
+: > "$summary"
+
+# Runs a part for some seconds at most: part NAME SECONDS COMMAND...
+part() {
+  local name=$1 most=$2 begin=$SECONDS rc=0; shift 2
+  local left=$((limit - SECONDS))
+  if ((left < most)); then most=$left; fi
+  if ((most < 5)); then
+    rc=skipped
+  else
+    timeout --kill-after=5 "$most" "$@" > "$out/$name.log" 2>&1 || rc=$?
+  fi
+  printf '%-24s rc %-8s %4d s\n' "$name" "$rc" $((SECONDS - begin)) | tee -a "$summary"
+  if [ "$rc" != 0 ]; then failed=1; fi
+}
+
+build_both() {
+  part build 200 env UZIPMPI_GPU=cuda UZIPMPI_GPU_ARCHS="${arch:-90}" \
+    "$python" setup.py build_py --build-lib "$build" \
+    build_ext --build-lib "$build" --build-temp "$build/objects" --parallel 2
+}
+
+check() {
+  local sanitizer tool
+  part every_kernel 40 "$python" tests/gpu/every_kernel.py
+  part tests_gpu 120 env PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider -o addopts="--import-mode=importlib" \
+    -o timeout= tests/gpu/test_gpu.py tests/gpu/test_reduce_gpu.py
+  part tests_kernels 60 env PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider \
+    -o addopts="--import-mode=importlib" -o timeout= tests/kernels -k "not hostile"
+  sanitizer=$(type -P compute-sanitizer || type -P /usr/local/cuda/bin/compute-sanitizer)
+  for tool in memcheck racecheck; do
+    part "$tool" 60 "${sanitizer:-compute-sanitizer}" --tool "$tool" --error-exitcode 9 \
+      "$python" tests/gpu/every_kernel.py --tiles 40
+  done
+}
+
+time_kernels() {
+  local codec="$python benchmarks/codec_throughput_gpu.py" blocks
+  part tier 60 $codec --menu 1 2 -1 --mib 1 4 16 256 1024 --json "$out/tier.json"
+  part fused 40 "$python" benchmarks/fused_throughput_gpu.py --json "$out/fused.json"
+  part ans 40 $codec --codec ans --mib 1 16 1024 --json "$out/ans.json"
+  part data 40 $codec --data uniform zeros50 --mib 16 1024 --json "$out/data.json"
+  part types 50 $codec --dtype fp16 fp32 fp64 e4m3 e5m2 --mib 1024 --json "$out/types.json"
+  for blocks in 32 64 128 256; do  # four to a multiprocessor at most
+    part "blocks_$blocks" 15 $codec --menu 1 2 --mib 256 --max-blocks "$blocks" \
+      --json "$out/blocks_$blocks.json"
+  done
+}
+
+case $what in
+  check) parts="check" ;;
+  kernels) parts="time_kernels" ;;
+  all) parts="time_kernels check" ;;
+  *) echo "gpu_run: expected check, kernels or all, found '$what'" >&2; exit 2 ;;
+esac
+cd "$root" || exit 1
+build_both
+export PYTHONPATH=$build${PYTHONPATH:+:$PYTHONPATH}
+for group in $parts; do $group; done
+exit $failed
