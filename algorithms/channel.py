@@ -185,7 +185,8 @@ class Outbox:
         buffer, transfers = self._sent[0]
         yield from transfers
         self._sent.popleft()
-        self._context.pool.give(buffer)
+        if buffer is not NOTHING:
+            self._context.pool.give(buffer)
 
     def _start(self, buffer: Bytes, nbytes: int, value_bytes: int) -> None:
         self._unsent -= 1

@@ -8,7 +8,8 @@
 #
 # Logs, JSON and a summary go to OUT. A part that fails or takes too long stops no other. Needs no
 # network; PYTHON (default python3) must have cupy, numpy, ml_dtypes, mpi4py, numba, setuptools and
-# pybind11, for the tests also pytest and hypothesis. ARCH is the target, by default that of GPU 0.
+# pybind11, for the tests also pytest and hypothesis. ARCH is the target, by default that of GPU 0;
+# MPIRUN_OPTIONS are for the mpirun that starts two ranks ("--allow-run-as-root --oversubscribe").
 set -uo pipefail
 
 out=${1:?usage: gpu_run.sh OUT [check|kernels|all]}
@@ -52,6 +53,7 @@ check() {
   part tests_kernels 60 env PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider \
     -o addopts="--import-mode=importlib" -o timeout= tests/kernels -k "not hostile"
   sanitizer=$(type -P compute-sanitizer || type -P /usr/local/cuda/bin/compute-sanitizer)
+  part ranks 60 mpirun ${MPIRUN_OPTIONS:-} -np 2 "$python" -m mpi4py tests/gpu/ranks_device.py
   for tool in memcheck racecheck; do
     part "$tool" 60 "${sanitizer:-compute-sanitizer}" --tool "$tool" --error-exitcode 9 \
       "$python" tests/gpu/every_kernel.py --tiles 40

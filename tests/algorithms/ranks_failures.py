@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 from uzipmpi.algorithms import operators, registry
 from uzipmpi.algorithms.context import Context
+from uzipmpi.algorithms.scratch import scratch
 from uzipmpi.errors import FormatError, MismatchError
 from uzipmpi.transports.mpi_host import MpiHost
 from uzipmpi.transports.transfer import Transfer
@@ -148,6 +149,8 @@ def attempt(trial: Trial, label: object, op: operators.Operator = operators.SUM)
     assert set(outcomes) != {"right"}, (trial.name, trial.operation, label, "no error anywhere")
     after = outcome(trial, calls.context(CHUNK_BYTES, "tier", verify=True))
     assert after == "right", (trial.name, trial.operation, label, "afterwards", after)
+    # What a failure sent in place of frames is no scratch, for messages of any size.
+    assert all(scratch.take(nbytes).size == nbytes for nbytes in (0, 1, 63, 64))
 
 
 def main() -> None:

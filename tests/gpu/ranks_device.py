@@ -1,7 +1,8 @@
 """Every method on buffers in GPU memory gives what it gives on the same buffers in host memory.
 
-The GPU is the emulated one: its streams do nothing until somebody waits for them, so a wait that is
-missing shows.
+Given a module, the GPU is the emulated one: its streams do nothing until somebody waits for them,
+so a wait that is missing shows. Without, it is the machine's:
+``mpirun -np 2 python -m mpi4py tests/gpu/ranks_device.py``.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-emulated_module.install(Path(sys.argv[1]))
+import uzipmpi
+from uzipmpi.kernels import device
+from uzipmpi.typing import DType
 
-import uzipmpi  # noqa: E402
-from uzipmpi.kernels import device  # noqa: E402
-from uzipmpi.typing import DType  # noqa: E402
+if len(sys.argv) > 1:
+    emulated_module.install(Path(sys.argv[1]))
 
 FLOATS = [dtype for dtype in DType if dtype is not DType.BYTES]
 COUNTS = (0, 1, 68, 1025, 9000)
 rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
-GPU = rank % 2  # the emulated machine has two
+GPU = rank % device.gpu_half().device_count()
 
 
 class DeviceBuffer:
