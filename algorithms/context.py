@@ -49,6 +49,11 @@ class Record:
     frames: int = 0
     raw_frames: int = 0
 
+    def count(self, frame: Bytes) -> None:
+        """Count a frame that this rank has made."""
+        self.frames += 1
+        self.raw_frames += int(frame[CODEC_AT]) == RAW
+
 
 @dataclass(frozen=True)
 class Context:
@@ -115,8 +120,7 @@ class Context:
             verify=self.config.verify,
             threads=self.threads,
         )
-        self.record.frames += 1
-        self.record.raw_frames += int(out[CODEC_AT]) == RAW
+        self.record.count(out)
         return nbytes
 
     def decode(self, frame: Bytes, tensor: Tensor) -> None:

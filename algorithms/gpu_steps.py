@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 
-from uzipmpi.algorithms.context import CODEC_AT, RAW, Context, as_sent
+from uzipmpi.algorithms.context import Context, as_sent
 from uzipmpi.algorithms.operators import Operator, Predefined
 from uzipmpi.errors import FormatError, MismatchError
 from uzipmpi.kernels import codec, device, device_codec, reduce
@@ -91,8 +91,7 @@ class Gpu:
         if nbytes > copied:
             self._down.copy(out[copied:nbytes], frame[copied:nbytes])
             yield from self._done(self._down)
-        context.record.frames += 1
-        context.record.raw_frames += int(out[CODEC_AT]) == RAW
+        context.record.count(out)
         return nbytes
 
     def decode(self, context: Context, frame: Bytes, tensor: Tensor) -> Waits:

@@ -159,7 +159,7 @@ def prepare(end: Endpoint, tensor: Tensor, dest: int, mode: str) -> Sending | st
         context = dataclasses.replace(context, transport=context.transport.synchronous())
     parts, stream = sendrecv.outgoing(context, tensor, dest, tag, algorithm)
     head = Head(tensor.dtype, tensor.nbytes, tag, parts).pack()
-    return Sending(head, stream, context, algorithm, tensor.nbytes)
+    return Sending(head, stream, context, parts.algorithm, tensor.nbytes)
 
 
 def count(end: Endpoint, operation: str, sending: Sending, started: float) -> None:
