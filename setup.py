@@ -59,7 +59,7 @@ def gpu_units(sources: list[str], folder: Path) -> dict[Path, list[str]]:
     """
     units = {}
     for source in sorted(map(Path, sources), key=lambda path: ("reduce" not in path.name, path)):
-        once = "_face_" in source.name or source.name.startswith("bindings")
+        once = "_face_" in source.name or source.name.startswith(("bindings", "runtime"))
         for dtype in ("",) if once else GPU_TYPES:
             options = [f"-DUZIP_TYPE={dtype}"] if dtype else []
             units[folder / f"{source.stem}{dtype}.o"] = [*options, str(source)]

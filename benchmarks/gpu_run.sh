@@ -49,9 +49,9 @@ check() {
   local sanitizer tool
   part every_kernel 40 "$python" tests/gpu/every_kernel.py
   part tests_gpu 120 env PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider -o addopts="--import-mode=importlib" \
-    -o timeout= tests/gpu/test_gpu.py tests/gpu/test_reduce_gpu.py
+    -o timeout=0 tests/gpu/test_gpu.py tests/gpu/test_reduce_gpu.py
   part tests_kernels 60 env PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider \
-    -o addopts="--import-mode=importlib" -o timeout= tests/kernels -k "not hostile"
+    -o addopts="--import-mode=importlib" -o timeout=0 tests/kernels -k "not hostile"
   sanitizer=$(type -P compute-sanitizer || type -P /usr/local/cuda/bin/compute-sanitizer)
   part ranks 60 mpirun ${MPIRUN_OPTIONS:-} -np 2 "$python" -m mpi4py tests/gpu/ranks_device.py
   for tool in memcheck racecheck; do
