@@ -17,12 +17,15 @@ CODECS = ("auto", "tier", "ans", "raw")
 CHOICES = {
     "codec": CODECS,
     "compress": ("auto", "always", "never"),
+    "transport": ("auto", "mpi-host", "mpi-device", "ipc"),
     "log": ("debug", "info", "warning", "error", "critical"),
 }
 # As min_bytes: what links and codec give is measured, and the option becomes a size.
 MEASURED = -1
 # At least a frame header and one tile: smaller chunks would be all overhead.
 MIN_CHUNK_BYTES = 64
+# A few chunks of the least size for each of a node's GPUs.
+MIN_STAGING_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,16 @@ class Config:
         Threads of the codec; 0: usable cores divided by the ranks on the node.
     verify
         Send and check a checksum with every frame.
+    transport
+        How the values of GPU buffers reach a peer. ``mpi-host``: through host memory, with any MPI;
+        ``mpi-device``: handed to an MPI that takes GPU memory; ``ipc``: by kernels of GPUs that
+        reach each other's memory; ``auto``: the last where it works, else the first.
+    max_sms
+        Most multiprocessors of a GPU that a kernel may occupy; 0: all.
+    max_staging_bytes
+        Most GPU memory, per communicator and GPU, that holds values on their way.
+    timeout
+        Seconds after which a kernel gives up waiting for its peer's.
     log
         Level of the logger ``uzipmpi``.
 
@@ -70,6 +83,10 @@ class Config:
     chunk_bytes: int = 1024 * 1024
     threads: int = 0
     verify: bool = False
+    transport: str = "auto"
+    max_sms: int = 0
+    max_staging_bytes: int = 160 * 1000 * 1000
+    timeout: int = 60
     log: str = "warning"
 
     def __post_init__(self) -> None:
@@ -80,6 +97,9 @@ class Config:
             ("min_bytes", MEASURED),
             ("chunk_bytes", MIN_CHUNK_BYTES),
             ("threads", 0),
+            ("max_sms", 0),
+            ("max_staging_bytes", MIN_STAGING_BYTES),
+            ("timeout", 1),
         ):
             if (value := getattr(self, name)) < least:
                 raise ConfigError(f"{name}: expected at least {least}, found {value}")
@@ -109,7 +129,7 @@ class Config:
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 # What ranks must agree about. The others are a rank's own affair.
-AGREED = tuple(name for name in FIELDS if name not in ("codec", "threads", "log"))
+AGREED = tuple(name for name in FIELDS if name not in ("codec", "threads", "max_sms", "log"))
 
 
 class Rc:
