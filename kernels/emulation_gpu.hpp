@@ -57,6 +57,7 @@ class Block {
 
   void run(const std::function<void()>& body) {
     body_ = &body;
+    std::memset(shared.data(), kPoison, shared.size() * sizeof(uint64_t));
     for (auto& coroutine : coroutines_) start(*coroutine);
     for (size_t left = coroutines_.size(); left != 0;) {
       moved_ = false;

@@ -13,7 +13,7 @@
 namespace uzip::gpu {
 
 // The fields of one half of a lane's values as a word: 16 of 1 or 2 bits. They begin at bit `shift`
-// of their bytes; elsewhere the quads are 0.
+// of their bytes, where a byte has room for them; elsewhere the quads are 0.
 template <int kWidth>
 UZIP_DEVICE uint32_t pack_half(const uint32_t quads[kHalfQuads], int shift = 0) {
   static_assert(kWidth <= 2);
@@ -251,7 +251,10 @@ UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int shif
       }
       const int high = start + 8 * plane_bytes(2, places.n);
       put_fields(tables.high, fields, mask, half, tail, high + first);
-      full &= pack_half<2>(fields, shift + 2) & kHalfMask;
+      // The bits may be the highest of their bytes, too far up for the multiplier.
+#pragma unroll
+      for (int q = 0; q < kHalfQuads; ++q) fields[q] >>= 2;
+      full &= pack_half<2>(fields, shift) & kHalfMask;
     }
     escaped |= full << half;
   }
