@@ -192,6 +192,13 @@ inline uint32_t sum32(uint32_t word) {
   return sum;
 }
 
+inline uint32_t or32(uint32_t word) {
+  const uint32_t* words = emulation::running->exchange(word);
+  uint32_t all = 0;
+  for (int lane = 0; lane < emulation::kLanes; ++lane) all |= words[lane];
+  return all;
+}
+
 inline int popcount(uint32_t word) { return __builtin_popcount(word); }
 inline int highest_bit(uint32_t word) { return 31 - __builtin_clz(word); }
 inline int lowest_bit(uint32_t word) { return __builtin_ffs(static_cast<int>(word)) - 1; }
