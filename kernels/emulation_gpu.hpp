@@ -67,6 +67,7 @@ class Block {
   void begin(const std::function<void()>& body) {
     body_ = &body;
     left_ = coroutines_.size();
+    std::memset(shared.data(), kPoison, shared.size() * sizeof(uint64_t));
     for (auto& coroutine : coroutines_) start(*coroutine);
   }
   bool done() const { return left_ == 0; }
@@ -244,6 +245,13 @@ inline uint32_t sum32(uint32_t word) {
   uint32_t sum = 0;
   for (int lane = 0; lane < emulation::kLanes; ++lane) sum += words[lane];
   return sum;
+}
+
+inline uint32_t or32(uint32_t word) {
+  const uint32_t* words = emulation::running->exchange(word);
+  uint32_t all = 0;
+  for (int lane = 0; lane < emulation::kLanes; ++lane) all |= words[lane];
+  return all;
 }
 
 inline int popcount(uint32_t word) { return __builtin_popcount(word); }
