@@ -97,9 +97,11 @@ def test_what_compresses_is_smaller_on_the_way(gpu: ModuleType) -> None:
 def test_bytes_are_sent_as_they_are() -> None:
     ranks = linked(2)
     values = np.arange(5000, dtype=np.uint8)
-    found = send_both_ways(ranks, [Tensor(values, DType.BYTES), Tensor(values[::-1].copy())], 3)
+    backwards = values[::-1].copy()
+    tensors = [Tensor(values, DType.BYTES), Tensor(backwards, DType.BYTES)]
+    found = send_both_ways(ranks, tensors, 3)
     assert (found[1] == values).all()
-    assert (found[0] == values[::-1]).all()
+    assert (found[0] == backwards).all()
 
 
 @pytest.mark.parametrize("max_blocks", [1, 2, 5])
@@ -108,10 +110,9 @@ def test_messages_follow_each_other(max_blocks: int) -> None:
     sender, receiver = ranks = linked(2)
     tensors = [tensor_of("normal", DType.FLOAT16, seed % 4 * 600, seed) for seed in range(80)]
     outs = [receiver.room(tensor.nbytes) for tensor in tensors]
-    for tensor in tensors:
-        sends = [(1, sender.put(tensor.memory))] if tensor.nbytes < 2000 else []
-        sends = sends or [(1, sender.put(tensor.memory, 2))]
-        sender.exchange(tensor.dtype, sends=sends, max_blocks=max_blocks)
+    values = [sender.put(tensor.memory) for tensor in tensors]
+    for memory in values:
+        sender.exchange(DType.FLOAT16, sends=[(1, memory)], max_blocks=max_blocks)
     for tensor, out in zip(tensors, outs, strict=True):
         receiver.exchange(tensor.dtype, receives=[(0, out)])
     for tensor, out in zip(tensors, outs, strict=True):
@@ -131,6 +132,9 @@ def test_flags_go_on_when_their_rounds_begin_again() -> None:
         rounds = np.full(2, records // 2 % 2**32, np.uint32)
         acknowledged = DeviceMemory(sender.links._here(1) + 128 * 36 + 16, 8, 0, sender)
         sender.stream.copy(acknowledged, rounds.view(np.uint8))
+        flags = DeviceMemory(receiver.links._here(0) + 128 * 36, 16, 1, receiver)
+        before = np.full(2, records // 2 % 2**16 << 48, np.uint64)
+        receiver.stream.copy(flags, before.view(np.uint8))
         out = receiver.room(tensor.nbytes)
         sender.exchange(tensor.dtype, sends=[(1, sender.put(tensor.memory))])
         receiver.exchange(tensor.dtype, receives=[(0, out)])
