@@ -120,21 +120,25 @@ def test_messages_follow_each_other(max_blocks: int) -> None:
     assert not any(finish(ranks))
 
 
+def poke(rank: LinkedRank, place: int, words: np.ndarray | np.generic) -> None:
+    """Write to the region for the other rank, as the kernels' structures have it."""
+    region = rank.links._here(1 - rank.rank)
+    source = np.atleast_1d(words).view(np.uint8)
+    there = DeviceMemory(region + place, source.size, rank.device, rank)
+    rank.stream.copy(there, source)
+    rank.stream.synchronize()
+
+
 def test_flags_go_on_when_their_rounds_begin_again() -> None:
     """A slot's flag holds 16 bits of how often it was used."""
     sender, receiver = ranks = linked(2)
     tensor = tensor_of("normal", DType.BFLOAT16, 8 * TILE)
     for records in (0xFFFE * 2, 2**33 - 4):  # with two slots
-        for rank, at in ((sender, 1), (receiver, 2)):
-            region = rank.links._here(1 - rank.rank)
-            progress = DeviceMemory(region + 128 * (at + 1) + 8, 8, rank.device, rank)
-            rank.stream.copy(progress, np.array([records], np.uint64).view(np.uint8))
-        rounds = np.full(2, records // 2 % 2**32, np.uint32)
-        acknowledged = DeviceMemory(sender.links._here(1) + 128 * 36 + 16, 8, 0, sender)
-        sender.stream.copy(acknowledged, rounds.view(np.uint8))
-        flags = DeviceMemory(receiver.links._here(0) + 128 * 36, 16, 1, receiver)
-        before = np.full(2, records // 2 % 2**16 << 48, np.uint64)
-        receiver.stream.copy(flags, before.view(np.uint8))
+        rounds = records // 2
+        poke(sender, 128 * 2 + 8, np.uint64(records))
+        poke(receiver, 128 * 3 + 8, np.uint64(records))
+        poke(sender, 128 * 36 + 16, np.full(2, rounds % 2**32, np.uint32))
+        poke(receiver, 128 * 36, np.full(2, rounds % 2**16 << 48, np.uint64))
         out = receiver.room(tensor.nbytes)
         sender.exchange(tensor.dtype, sends=[(1, sender.put(tensor.memory))])
         receiver.exchange(tensor.dtype, receives=[(0, out)])
@@ -204,15 +208,13 @@ def test_damage_is_noticed_or_harmless(place: str) -> None:
             sends=[(1, sender.put(tensor_of("outliers", DType.BFLOAT16, count).memory))],
         )
         assert sender.finish() == [0]
-        region = receiver.links._here(0)
         head = 128 * 36
         begin, size = {
             "flag": (head, 6),
             "opening": (128 * 4 + 21, 19),
             "slot": (head + 128, 8192),
         }[place]
-        damage = generator.integers(0, 256, size, dtype=np.uint8)
-        receiver.stream.copy(DeviceMemory(region + begin, size, 1, receiver), damage)
+        poke(receiver, begin, generator.integers(0, 256, size, dtype=np.uint8))
         receiver.exchange(DType.BFLOAT16, receives=[(0, receiver.room(2 * count))])
         status = receiver.finish()
         assert status in ([0], [DAMAGED])
