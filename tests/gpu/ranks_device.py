@@ -104,7 +104,15 @@ def complete(begun: Any) -> None:
 def same(comm: uzipmpi.Comm, method: str, make: Callable[[], Sequence[Any]]) -> None:
     """Call a method on host buffers, on GPU buffers and, on odd ranks only, on GPU buffers."""
     expected = list(make())
-    complete(getattr(comm, method)(*expected))
+    try:
+        begun = getattr(comm, method)(*expected)
+    except NotImplementedError:  # an MPI before 4 has no persistent collectives
+        assert MPI.Get_version() < (4, 0)
+        assert method.endswith("_init")
+        with pytest.raises(NotImplementedError):
+            getattr(comm, method)(*[replaced(argument, DeviceBuffer) for argument in make()])
+        return
+    complete(begun)
     wanted = [content(argument) for argument in expected]
     for put in (DeviceBuffer, DeviceBuffer if rank % 2 else np.copy):
         arguments = [replaced(argument, put) for argument in make()]
