@@ -15,10 +15,10 @@ from typing import Any
 import emulated_module
 import numpy as np
 import pytest
+from device_buffer import DeviceBuffer
 from mpi4py import MPI
 
 import uzipmpi
-from uzipmpi.kernels import device
 from uzipmpi.typing import DType
 
 if len(sys.argv) > 1:
@@ -27,38 +27,6 @@ if len(sys.argv) > 1:
 FLOATS = [dtype for dtype in DType if dtype is not DType.BYTES]
 COUNTS = (0, 1, 68, 1025, 9000)
 rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
-GPU = rank % device.gpu_half().device_count()
-
-
-class DeviceBuffer:
-    """What CuPy gives: an array with the interface and a data type; its content comes late."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.dtype, self._shape = array.dtype, array.shape
-        self._source = np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
-        self.memory = device.allocate(max(self._source.size, 1), GPU)
-        self.producer = device.Stream(GPU)
-        if self._source.size:
-            self.producer.copy(self.memory[: self._source.size], self._source)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {
-            "version": 3,
-            "shape": self._shape,
-            "typestr": np.dtype(f"V{self.dtype.itemsize}").str,
-            "data": (self.memory.address, False),
-            "strides": None,
-            "stream": self.producer.handle,
-        }
-
-    def get(self) -> np.ndarray:
-        """Return the content; whoever wrote it has waited for it."""
-        host = np.empty(self._source.size, np.uint8)
-        if host.size:
-            self.producer.copy(host, self.memory[: host.size])
-            self.producer.synchronize()
-        return host.view(self.dtype).reshape(self._shape)
 
 
 def values(dtype: DType, count: int, seed: int = 0) -> np.ndarray:
