@@ -12,9 +12,9 @@ import numpy as np
 from device_buffer import DeviceBuffer
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "faults"))
-import operations  # noqa: E402
+import operations
 
-import uzipmpi  # noqa: E402
+import uzipmpi
 
 __all__ = ["DeviceOperations"]
 

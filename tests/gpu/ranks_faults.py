@@ -1,7 +1,7 @@
 """A GPU's driver fails, or a frame is damaged on its way to one: errors, no wrong values, no hang.
 
-ranks_faults.py MODULE: the emulated GPU, whose runtime is made to fail. Every rank then has an error
-or the right result, and the communicator goes on working.
+ranks_faults.py MODULE: the emulated GPU, whose runtime is made to fail. Every rank then has an
+error or the right result, and the communicator goes on working.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def failing(comm: uzipmpi.Comm) -> None:
 
 
 class Wire:
-    """Damages the directory of the next frame, of which a GPU alone looks at more than the header."""
+    """Damages the directory of the next frame: only a GPU looks at more than its header."""
 
     def __init__(self) -> None:
         self.armed = False
