@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from uzipmpi.algorithms.call import TRAILER_BYTES
@@ -11,6 +13,7 @@ from uzipmpi.config import Config
 from uzipmpi.errors import FormatError, MismatchError
 from uzipmpi.kernels import codec
 from uzipmpi.kernels.codec import HEADER_BYTES
+from uzipmpi.transports.ipc import Ipc
 from uzipmpi.transports.mpi_host import MpiHost
 from uzipmpi.typing import Bytes, DType, Tensor
 
@@ -79,6 +82,10 @@ class Context:
         The caller waits, so an algorithm may use MPI's own blocking collectives.
     pool
         Where the memory of messages comes from.
+    ipc
+        The connection of the ranks' GPUs, if there is one.
+    nodes
+        For each rank the lowest rank on its node; empty: each has a node of its own.
     """
 
     transport: MpiHost
@@ -90,6 +97,8 @@ class Context:
     call: int = 0
     blocking: bool = False
     pool: Buffers = scratch
+    ipc: Ipc | None = None
+    nodes: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         if not self.chunk_bytes:
@@ -111,6 +120,26 @@ class Context:
     def message_bytes(self) -> int:
         """Size of a buffer that holds the frame of any chunk, and its trailer."""
         return HEADER_BYTES + self.chunk_bytes + TRAILER_BYTES
+
+    def by_node(self) -> list[list[int]]:
+        """Return the ranks of each node."""
+        ranks: dict[int, list[int]] = {}
+        for rank in range(self.size):
+            ranks.setdefault(self.nodes[rank] if self.nodes else rank, []).append(rank)
+        return list(ranks.values())
+
+    def among(self, ranks: Sequence[int], tag: int) -> Context:
+        """Return the context of a phase among some ranks, numbered by their place among them.
+
+        Parameters
+        ----------
+        ranks
+            They; this one is among them.
+        tag
+            The first of the phase's, counted from that of the call.
+        """
+        transport = self.transport.among(ranks)
+        return dataclasses.replace(self, transport=transport, tag=self.tag + tag, nodes=())
 
     def encode(self, tensor: Tensor, out: Bytes) -> int:
         """Write the frame of a tensor to the start of ``out`` and return its size in bytes."""

@@ -446,13 +446,19 @@ def _kind(buffer: Any) -> DType:
         return DType.BYTES
     if isinstance(dtype, np.dtype):
         return _named(dtype)
-    return DType.of(str(dtype).rpartition(".")[2])  # "torch.bfloat16"
+    return _spelled(dtype)
 
 
 @functools.lru_cache(maxsize=64)
 def _named(dtype: np.dtype[Any]) -> DType:
     """Remember what a data type is: its name takes microseconds."""
     return DType.of(dtype)
+
+
+@functools.lru_cache(maxsize=64)
+def _spelled(dtype: object) -> DType:
+    """Return what another library's data type is, by its name."""
+    return DType.of(str(dtype).rpartition(".")[2])  # "torch.bfloat16"
 
 
 def _own_element(buffer: Any) -> Element | None:

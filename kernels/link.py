@@ -1,0 +1,337 @@
+"""Links between the GPUs of a host, and the kernels that exchange values through them.
+
+Each rank makes :class:`Links`, gives its handle to the others and connects to theirs. From then on
+:func:`exchange` queues one kernel at each end, and what one sends the other receives, coded on the
+way, without the host. How is in ``link_gpu.hpp``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import struct
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half, pinned
+from uzipmpi.kernels.reduce import OPS
+from uzipmpi.typing import Bytes, DType
+
+__all__ = ["Fold", "Links", "can_access", "complaint", "device_identity", "exchange"]
+
+_HANDLE = struct.Struct("<16s 64s Q i i i i")  # process, memory, address, device, rank, size, slots
+_ABORT_BYTES = 4
+
+_STATUS = {
+    1: "a peer did not come, or did not go on, within the time limit",
+    2: "the exchange was aborted, by a peer or by this rank",
+    3: "a peer sent another data type or count, or in another call",
+    4: "a peer sent what no sender makes",
+}
+
+
+class Links:
+    """A rank's links to all others: memory of its GPU that theirs write, and theirs for it.
+
+    What is sent to a peer is received in the same order. Of the exchanges that send to one peer,
+    one may run at a time, and so of those that receive from it. An exchange that failed ends all
+    links of its ranks for good: later ones end at once, with a status.
+
+    Parameters
+    ----------
+    device
+        Ordinal of the GPU.
+    rank, size
+        Of this rank among those that are linked.
+    staging_bytes
+        Most bytes of memory for it all, but for what the driver rounds up, and a few records per
+        peer at least. The same for all ranks.
+
+    Attributes
+    ----------
+    device, rank, size
+        As given.
+
+    Raises
+    ------
+    ValueError
+        If there are too many ranks.
+    RuntimeError
+        If the driver refuses.
+    """
+
+    def __init__(self, device: int, rank: int, size: int, staging_bytes: int) -> None:
+        gpu = gpu_half()
+        if not 0 <= rank < size <= gpu.MAX_PEERS + 1:
+            raise ValueError(
+                f"expected a rank of at most {gpu.MAX_PEERS + 1}, found rank {rank} of {size}"
+            )
+        self.device = device
+        self.rank = rank
+        self.size = size
+        self._slots_log2: int = gpu.MIN_SLOTS_LOG2
+        while (
+            self._slots_log2 < gpu.MAX_SLOTS_LOG2
+            and (size - 1) * gpu.region_bytes(self._slots_log2 + 1) <= staging_bytes
+        ):
+            self._slots_log2 += 1
+        self._region_bytes: int = gpu.region_bytes(self._slots_log2)
+        # Drivers export whole blocks: nobody else's memory is to be in them.
+        block = gpu.PEER_BLOCK_BYTES
+        nbytes = -(-max(size - 1, 1) * self._region_bytes // block) * block
+        self._memory: int = gpu.allocate_for_peers(nbytes, device)
+        self._opened: dict[int, int] = {}  # addresses of other processes' memory, by peer
+        self._there: dict[int, int] = {}  # the peers' regions for this rank
+        self._free = weakref.finalize(self, _release, self._memory, self._opened, device)
+        self._free.atexit = False  # the driver may be gone before us
+        self._stream = Stream(device)
+        self._raised = pinned(_ABORT_BYTES, device)
+        self._raised[:] = 1
+        self._stream.zero(DeviceMemory(self._memory, nbytes, device, self))
+        self._stream.synchronize()
+
+    @functools.cached_property
+    def handle(self) -> bytes:
+        """What the other ranks need to connect.
+
+        Raises
+        ------
+        RuntimeError
+            If the driver cannot export memory.
+        """
+        return _HANDLE.pack(
+            _process(os.getpid()),
+            gpu_half().export_memory(self._memory, self.device),
+            self._memory,
+            self.device,
+            self.rank,
+            self.size,
+            self._slots_log2,
+        )
+
+    def connect(self, peer: int, handle: bytes) -> None:
+        """Link to a peer, of another process or of this one, by its handle.
+
+        Raises
+        ------
+        ValueError
+            If it is another's, or of another size.
+        RuntimeError
+            If the driver finds no way to its memory.
+        """
+        process, memory, address, device, rank, size, slots_log2 = _HANDLE.unpack(handle)
+        if (rank, size, slots_log2) != (peer, self.size, self._slots_log2) or peer == self.rank:
+            raise ValueError(
+                f"expected rank {peer} of {self.size} with 2^{self._slots_log2} slots, "
+                f"found rank {rank} of {size} with 2^{slots_log2}"
+            )
+        if peer in self._there:
+            return
+        if process == _process(os.getpid()):
+            gpu_half().enable_peer(self.device, device)
+        else:
+            address = self._opened[peer] = gpu_half().open_memory(memory, self.device)
+        self._there[peer] = address + self._region_bytes * _place(self.rank, peer)
+
+    def disconnect(self) -> None:
+        """Close the peers' memory, as all ranks must before one of them frees its own."""
+        self._there.clear()
+        _close(self._opened, self.device)
+
+    def close(self) -> None:
+        """Disconnect, and free the memory once the GPU is idle; again, it does nothing."""
+        self._there.clear()
+        self._free()
+
+    def abort(self) -> None:
+        """End all exchanges of the linked ranks, also those whose kernels run, for good."""
+        gpu = gpu_half()
+        for peer, there in self._there.items():
+            for region in (self._here(peer), there):
+                source = self._raised.ctypes.data
+                gpu.copy(region, source, _ABORT_BYTES, self.device, self._stream.handle)
+        self._stream.synchronize()
+
+    def _here(self, peer: int) -> int:
+        return self._memory + self._region_bytes * _place(peer, self.rank)
+
+    def _pairs(self, peers: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the regions, here and there, of some peers."""
+        if not self._free.alive:
+            raise ValueError("expected links that are not closed")
+        if strangers := [peer for peer in peers if peer not in self._there]:
+            raise ValueError(f"expected peers that are connected, found {strangers}")
+        return [(self._here(peer), self._there[peer]) for peer in peers]
+
+
+def _place(rank: int, owner: int) -> int:
+    """Return which of its owner's regions is for a rank."""
+    return rank - (rank > owner)
+
+
+def _close(opened: dict[int, int], device: int) -> None:
+    while opened:
+        gpu_half().close_memory(opened.popitem()[1], device)
+
+
+def _release(memory: int, opened: dict[int, int], device: int) -> None:
+    _close(opened, device)
+    gpu_half().release(memory, device)
+
+
+@functools.cache
+def _process(pid: int) -> bytes:
+    """Return what no other process of this or another host has."""
+    return os.urandom(16)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A fold of one tensor of every rank, in rank order, as ``reduce.fold`` does it.
+
+    Attributes
+    ----------
+    op
+        One of ``reduce.OPS``.
+    own, out
+        This rank's tensor, and where the result goes; they may be the same memory.
+    divisor
+        Divides the result before it is rounded.
+    """
+
+    op: str
+    own: DeviceMemory
+    out: DeviceMemory
+    divisor: int = 1
+
+
+def exchange(
+    links: Links,
+    stream: Stream,
+    dtype: DType,
+    *,
+    sends: Sequence[tuple[int, DeviceMemory]] = (),
+    receives: Sequence[tuple[int, DeviceMemory]] = (),
+    fold: Fold | None = None,
+    word: int = 0,
+    status: Bytes,
+    codec: str = "auto",
+    menu: int = -1,
+    max_blocks: int = 0,
+    timeout: float,
+) -> None:
+    """Queue one kernel that sends, receives and folds.
+
+    It can be captured in a CUDA graph. A message has as many values as its memory; in each
+    direction of a link there is one at most, of which a fold takes one from every other rank. All
+    memory must live until the stream has come past the kernel, and none that is written overlaps
+    other memory of the call, but for ``out`` that is ``own``.
+
+    Parameters
+    ----------
+    links
+        Connected to all peers that are named; to all ranks for a fold.
+    stream
+        Where the launch is queued; of the links' GPU.
+    dtype
+        What the values are.
+    sends, receives
+        A peer's rank and the values for it, or the memory for what comes from it.
+    fold
+        A fold of this rank's values and what all others send.
+    word
+        32 bits that both ends of a message must agree on.
+    status
+        4 bytes of page-locked memory, zero before; a number other than 0 will say what failed, see
+        :func:`complaint`. What was to be written is unspecified then.
+    codec
+        ``auto``, ``tier`` or ``raw``.
+    menu
+        Digit widths of ``tier``; -1 chooses.
+    max_blocks
+        Most blocks of the grid, but for one per message and fold; 0: half of what the GPU holds.
+    timeout
+        Seconds without any progress after which a kernel gives up.
+
+    Raises
+    ------
+    ValueError
+        If a peer is not connected, memory is no whole number of values, or an argument unknown.
+    RuntimeError
+        If memory is not aligned to its values, or the driver refuses.
+    """
+    others = [peer for peer in range(links.size) if peer != links.rank]
+    named = {peer for peer, _ in (*sends, *receives)}
+    peers = others if fold is not None else sorted(named)
+    if strangers := named.difference(others):
+        raise ValueError(f"expected ranks other than {links.rank}, found {sorted(strangers)}")
+    gpu_half().exchange(
+        dtype,
+        word,
+        codec,
+        menu,
+        max_blocks,
+        int(timeout * 1e9),
+        status.ctypes.data,
+        links._slots_log2,
+        links._pairs(peers),
+        [(peers.index(peer), memory.address, _count(memory, dtype)) for peer, memory in sends],
+        [(peers.index(peer), memory.address, _count(memory, dtype)) for peer, memory in receives],
+        None if fold is None else _fields(fold, links, dtype),
+        stream.device,
+        stream.handle,
+    )
+
+
+def _count(memory: DeviceMemory, dtype: DType) -> int:
+    count, rest = divmod(memory.size, dtype.itemsize)
+    if rest:
+        raise ValueError(
+            f"expected a whole number of values of {dtype.itemsize} bytes, found {memory.size}"
+        )
+    return count
+
+
+def _fields(
+    fold: Fold, links: Links, dtype: DType
+) -> tuple[int, int, int, list[int], int, int, int]:
+    if fold.op not in OPS:
+        raise ValueError(f"expected one of the operators {', '.join(OPS)}, found {fold.op!r}")
+    if fold.own.size != fold.out.size:
+        raise ValueError(f"expected {fold.own.size} bytes for the result, found {fold.out.size}")
+    count = _count(fold.own, dtype)
+    peers = list(range(links.size - 1))
+    op = OPS.index(fold.op)
+    return op, fold.divisor, links.rank, peers, fold.own.address, fold.out.address, count
+
+
+def complaint(status: int) -> str:
+    """Return what a status word says went wrong; nothing if it is 0."""
+    return _STATUS[status] if status else ""
+
+
+def device_identity(device: int) -> str:
+    """Return what names a GPU to all processes of its host.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no such GPU.
+    """
+    place, uuid = gpu_half().identify_device(device)
+    return f"{place}/{uuid}"
+
+
+def can_access(device: int, identity: str) -> bool:
+    """Return whether a GPU reaches the memory of another, or of its own in another process.
+
+    A GPU that this process does not see cannot be asked for; then it is true, and
+    :meth:`Links.connect` will tell.
+    """
+    mine, _, _ = device_identity(device).partition("/")
+    place, _, _ = identity.partition("/")
+    if mine == place:  # parts of one GPU do not reach each other
+        return device_identity(device) == identity
+    peer = gpu_half().find_device(place)
+    return peer < 0 or bool(gpu_half().can_access_peer(device, peer))
