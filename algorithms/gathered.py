@@ -17,7 +17,6 @@ from uzipmpi.algorithms.call import TRAILER_BYTES, describe, pack_trailer, unpac
 from uzipmpi.algorithms.channel import Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.cuts import shards
-from uzipmpi.algorithms.device_error import DeviceError
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.stream import Stream
@@ -88,7 +87,7 @@ class Gathering:
         try:
             self._row[: send.nbytes] = places.on_host(send).memory
             pack_trailer(self._row, send.nbytes, context.call, send.dtype)
-        except DeviceError as error:  # the other ranks gather, and find no trailer
+        except MPI.Exception as error:  # the other ranks gather, and find no trailer
             self._failure = error
             self._row[send.nbytes :] = 0
         n_rows = context.size if root in (None, context.rank) else 0

@@ -92,8 +92,8 @@ class Gpu:
 
         Raises
         ------
-        DeviceError
-            If the driver says so, here and in all steps.
+        mpi4py.MPI.Exception
+            If the driver fails, here and in all steps.
         """
         if context.config.verify:  # the checksum is the host's work
             return (yield from self.within(context, [], self._encode_on_host(context, tensor, out)))
@@ -283,8 +283,8 @@ class Gpu:
 
         Raises
         ------
-        DeviceError
-            If the driver says so.
+        mpi4py.MPI.Exception
+            If the driver fails.
         """
         nbytes = sum(rounded_up(size) for size in sizes)
         claim = self._staging.claim(nbytes, context.config.max_staging_bytes)

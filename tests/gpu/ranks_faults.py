@@ -107,7 +107,7 @@ def attempt(operations: DeviceOperations, name: str, culprit: int, what: str, sp
     assert "wrong" not in found, label
     hit = is_culprit and driver.hits == FAILURES[what][1]
     if hit:
-        assert mine.startswith("DeviceError: "), label
+        assert mine.startswith("Exception: "), label
         assert FAILURES[what][0] in mine, label
     driver.arm("", 0)
     assert nothing_held(), label
