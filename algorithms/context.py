@@ -102,7 +102,8 @@ class Context:
 
     def __post_init__(self) -> None:
         if not self.chunk_bytes:
-            chunk_bytes = step_bytes(fair_share(self.config.chunk_bytes, self.size))
+            most = fair_share(self.config.chunk_bytes, self.size)
+            chunk_bytes = step_bytes(min(most, staged_share(self.config, self.size)))
             object.__setattr__(self, "chunk_bytes", chunk_bytes)
 
     @property
@@ -179,6 +180,15 @@ def fair_share(chunk_bytes: int, size: int) -> int:
     """Return ``chunk_bytes``, less for many ranks: scratch is a few chunks for each of them."""
     share = chunk_bytes * FULL_CHUNK_RANKS // max(size, FULL_CHUNK_RANKS)
     return max(share, min(chunk_bytes, LEAST_CHUNK_BYTES))
+
+
+def staged_share(config: Config, size: int) -> int:
+    """Return how large chunks may be for a GPU to have two folds of all ranks' under way.
+
+    A fold has the frame of every other rank in the GPU's memory, that of the result, and a little
+    more; all ranks cut alike, wherever their tensors are.
+    """
+    return config.max_staging_bytes // (2 * (size + 2)) - HEADER_BYTES
 
 
 def as_sent(frame: Bytes, tensor: Tensor) -> Tensor:

@@ -79,9 +79,9 @@ def outgoing(
         parts = Parts(algorithm, context.chunk_bytes, slices.fixed_stop)
         return parts, split_outgoing(slices)
     if algorithm == "whole":
-        parts = Parts(algorithm, whole_bytes(tensor.nbytes))
+        parts = Parts(algorithm, min(whole_bytes(tensor.nbytes), most_bytes(context, tensor)))
     elif algorithm in ("chunked", "split"):
-        most = step_bytes(context.config.chunk_bytes)
+        most = min(step_bytes(context.config.chunk_bytes), most_bytes(context, tensor))
         parts = Parts("chunked", piece_bytes(tensor.nbytes, most))
     else:
         known = ", ".join(ALGORITHMS)
@@ -122,6 +122,13 @@ def discard(context: Context, nbytes: int, source: int, tag: int, parts: Parts) 
 def cut_as(context: Context, parts: Parts) -> Context:
     """Return the context with the sender's chunk size."""
     return dataclasses.replace(context, chunk_bytes=parts.chunk_bytes)
+
+
+def most_bytes(context: Context, tensor: Tensor) -> int:
+    """Return how large a chunk may be: two of a GPU's are under way at a time."""
+    if not tensor.on_device:
+        return whole_bytes(tensor.nbytes)
+    return step_bytes(context.config.max_staging_bytes // 3)
 
 
 def whole_bytes(nbytes: int) -> int:

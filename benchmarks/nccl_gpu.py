@@ -1,8 +1,10 @@
 """Time GPU tensors through the communicator beside NCCL, call by call, in one run.
 
     mpirun -np 2 python benchmarks/nccl_gpu.py --transport ipc --json FILE
+    NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=0 mpirun -np 2 python benchmarks/nccl_gpu.py \\
+        --transport mpi-host --chunk-mb 8 --operations window latency allreduce alltoall allgather
 
-Needs a GPU for each rank and torch, whose NCCL it is. README.md defines every number printed.
+The second is the stand-in for a network: no GPU reaches the other's memory. Needs a GPU for each rank and torch, whose NCCL it is. README.md defines every number printed.
 """
 
 from __future__ import annotations
@@ -85,6 +87,11 @@ class Buffers:
 Call = Callable[[Buffers], None]
 
 
+def calls_in(operation: str, buffers: Buffers) -> int:
+    """Return how many messages one call of an operation stands for, one after the other."""
+    return {"latency": 2, "window": len(buffers.sent)}.get(operation, 1)
+
+
 def ours(comm: uzipmpi.Comm) -> dict[str, Call]:
     """Return each operation by the communicator, in the order of torch's stream."""
     peer, here = 1 - rank, torch.cuda.current_stream
@@ -95,6 +102,12 @@ def ours(comm: uzipmpi.Comm) -> dict[str, Call]:
             comm.Send(sent, 1, 0, stream=here())
         else:
             comm.Recv(received, 0, 0, stream=here())
+
+    def window(buffers: Buffers) -> None:
+        requests = []
+        for sent, received in (buffers.next() for _ in buffers.sent):
+            requests.append(comm.Isend(sent, 1) if rank == 0 else comm.Irecv(received, 0))
+        uzipmpi.waitall(requests)
 
     def latency(buffers: Buffers) -> None:
         sent, received = buffers.next()
@@ -124,7 +137,7 @@ def ours(comm: uzipmpi.Comm) -> dict[str, Call]:
         comm.Bcast(buffers.next()[0], 0, stream=here())
 
     return {function.__name__: function for function in (
-        bandwidth, latency, allreduce, allreduce_in_place, alltoall, allgather, reduce_scatter,
+        bandwidth, window, latency, allreduce, allreduce_in_place, alltoall, allgather, reduce_scatter,
         bcast,
     )}  # fmt: skip
 
@@ -139,6 +152,10 @@ def theirs() -> dict[str, Call]:
             nccl.send(sent, 1)
         else:
             nccl.recv(received, 0)
+
+    def window(buffers: Buffers) -> None:
+        for _ in buffers.sent:
+            bandwidth(buffers)
 
     def latency(buffers: Buffers) -> None:
         sent, received = buffers.next()
@@ -165,7 +182,7 @@ def theirs() -> dict[str, Call]:
     def bcast(buffers: Buffers) -> None:
         nccl.broadcast(buffers.next()[0], 0)
 
-    calls = (bandwidth, latency, allreduce, alltoall, allgather, reduce_scatter, bcast)
+    calls = (bandwidth, window, latency, allreduce, alltoall, allgather, reduce_scatter, bcast)
     return {
         "allreduce_in_place": allreduce,
         **{function.__name__: function for function in calls},
@@ -189,8 +206,8 @@ def measure(calls: dict[str, Call], buffers: Buffers) -> dict[str, float]:
     counts = {}
     for name, call in calls.items():
         seconds(call, buffers, 2)
-        once = seconds(call, buffers, 4) / 4
-        counts[name] = max(4, min(WINDOW, int(LEAST_SECONDS / once)))
+        once = seconds(call, buffers, 2) / 2
+        counts[name] = max(2, min(WINDOW, int(LEAST_SECONDS / once)))
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(REPEATS):
         for name, call in calls.items():
@@ -248,10 +265,9 @@ def rows(comm: uzipmpi.Comm, options: argparse.Namespace) -> Iterator[Row]:
                 calls = {"ours": mine[operation], "nccl": nccls[operation]}
                 if options.graph:
                     calls = {name: captured(call) for name, call in calls.items()}
-                found = measure(calls, Buffers(data, nbytes))
-                halves = (2 if operation == "latency" else 1) * (
-                    GRAPH_CALLS if options.graph else 1
-                )
+                buffers = Buffers(data, nbytes)
+                found = measure(calls, buffers)
+                halves = calls_in(operation, buffers) * (GRAPH_CALLS if options.graph else 1)
                 yield Row(operation, data, nbytes, found["ours"] / halves, found["nccl"] / halves)
 
 
@@ -260,6 +276,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--transport", default="ipc")
     parser.add_argument("--codec", default="auto")
+    parser.add_argument("--compress", default="always", help="never: MPI as it is")
+    parser.add_argument("--chunk-mb", type=float, default=1.0)
+    parser.add_argument("--p2p", default="auto")
     parser.add_argument("--max-sms", type=int, default=0)
     parser.add_argument("--data", nargs="+", choices=DATA, default=["normal"])
     parser.add_argument("--mb", nargs="+", type=float, default=[1, 4, 16, 64, 256, 1024])
@@ -278,6 +297,10 @@ def main() -> None:
         world.Dup(),
         transport=options.transport,
         codec=options.codec,
+        compress=options.compress,
+        chunk_bytes=int(options.chunk_mb * MB),
+        p2p=options.p2p,
+        min_bytes=0,
         max_sms=options.max_sms,
         timeout=10,
     )
