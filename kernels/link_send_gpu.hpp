@@ -31,6 +31,7 @@ union alignas(16) SendWarpRoom {
 
   // The tail, and what else the coder needs, follow the head.
   UZIP_DEVICE WarpRoom<kDType>& coder(int stride) {
+    static_assert(offsetof(WarpRoom<kDType>, tail) == 0);
     return *reinterpret_cast<WarpRoom<kDType>*>(dense + stride);
   }
 };

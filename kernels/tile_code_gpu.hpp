@@ -259,13 +259,13 @@ constexpr int kTailBytes = kTileValues * 7 / 8 + kTileValues * float_format(kDTy
 // Bytes of a warp in shared memory: a tail, and a byte for each value.
 template <DType kDType>
 struct alignas(16) WarpRoom {
+  // Read and written by words; may begin within a chunk. First, as it can follow a head then.
+  uint32_t tail[kTailBytes<kDType> / 4 + 12];
+  uint8_t bytes[kTileValues];
   // Of values in order of position: their offsets from the window's base, or, where these are no
   // bytes, their symbols.
   using Listed = typename Item<float_format(kDType).symbol_bytes()>::Word;
   Listed list[kSparse];
-  // Read and written by words; may begin within a chunk.
-  uint32_t tail[kTailBytes<kDType> / 4 + 12];
-  uint8_t bytes[kTileValues];
 
   // Of the value that a bit of a Mask stands for, next to those of the lane's others in the half.
   UZIP_DEVICE uint8_t& byte(int lane, int bit) {
