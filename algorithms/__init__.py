@@ -5,6 +5,7 @@ from __future__ import annotations
 from uzipmpi.algorithms import (  # noqa: F401
     allgather_direct,
     allgather_ring,
+    allreduce_hierarchical,
     allreduce_one_shot,
     allreduce_ring,
     allreduce_two_shot,

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.peers import others
-from uzipmpi.algorithms.places import copy
 from uzipmpi.algorithms.registry import register
-from uzipmpi.algorithms.stream import Stream, Together, incoming, outgoing
+from uzipmpi.algorithms.stream import Stream, Together, incoming, moving, outgoing
 from uzipmpi.typing import Tensor
 
 __all__ = ["direct"]
@@ -22,6 +21,6 @@ __all__ = ["direct"]
 def direct(context: Context, send: Tensor, recvs: Sequence[Tensor]) -> Stream:
     """Gather the ``send`` of rank r to ``recvs[r]`` everywhere; sizes may differ by rank."""
     peers = others(context)
-    copy(send, recvs[context.rank])
     streams = [incoming(context, recvs[peer], peer, context.tag) for peer in reversed(peers)]
+    streams.append(moving(context, send, recvs[context.rank]))
     return Together([*streams, outgoing(context, send, peers, context.tag)])

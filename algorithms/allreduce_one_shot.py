@@ -38,8 +38,9 @@ def one_shot(context: Context, send: Tensor, recv: Tensor, op: Operator) -> Stre
         for piece in islice(unsent, DEPTH):
             yield from outbox.encode(piece)
         for piece, result in zip(pieces, results, strict=True):
-            inputs = yield from contributions.take(piece)
-            yield from places.fold(op, inputs, result)
+            inputs = yield from contributions.take(op, piece, result)
+            folding = places.fold(context, op, inputs, result)
+            yield from contributions.attributed(piece, folding)
             for following in islice(unsent, 1):
                 yield from outbox.encode(following)
             yield None

@@ -26,7 +26,7 @@ __all__ = ["ring"]
 def ring(context: Context, send: Tensor, recv: Tensor, op: Operator) -> Stream:
     """Reduce ``send`` over all ranks to ``recv``, which may be the same memory."""
     if context.size == 1:
-        return Stream(places.fold(op, [send], recv))
+        return Stream(places.fold(context, op, [send], recv))
     counts = even_counts(send.count, context.size)
     sends, recvs = shards(send, counts), shards(recv, counts)
     return Together([both_laps(lane, sends, recvs, op) for lane in lanes(context, sends)])

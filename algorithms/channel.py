@@ -8,9 +8,8 @@ after an error it knows what is still to come. An empty message is the last one:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -18,12 +17,14 @@ from mpi4py import MPI
 from uzipmpi.algorithms import places
 from uzipmpi.algorithms.call import TRAILER_BYTES, describe, pack_trailer, unpack_trailer
 from uzipmpi.algorithms.context import Context
+from uzipmpi.algorithms.frame import Frame, Operand
+from uzipmpi.algorithms.operators import Operator
 from uzipmpi.errors import FormatError, MismatchError
 from uzipmpi.kernels.codec import HEADER_BYTES
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import Bytes, Tensor
 
-__all__ = ["DEPTH", "Frame", "Inbox", "Outbox", "Waits"]
+__all__ = ["DEPTH", "Inbox", "Outbox", "Waits"]
 
 # One frame on the wire, the next coded and waiting; one arriving while another is decoded.
 DEPTH = 2
@@ -33,18 +34,6 @@ Waits = Generator[Transfer | None, None, None]
 
 # Sent in place of the frames still owed by a rank that failed: its peers fail too and do not wait.
 NOTHING: Bytes = np.empty(0, np.uint8)
-
-
-class Frame(NamedTuple):
-    """A frame at the start of a scratch buffer, owned by whoever holds this."""
-
-    buffer: Bytes
-    nbytes: int
-
-    @property
-    def memory(self) -> Bytes:
-        """The frame itself."""
-        return self.buffer[: self.nbytes]
 
 
 class Inbox:
@@ -69,14 +58,31 @@ class Inbox:
         self._posted.popleft()
         nbytes = self._arrived(buffer, transfer.nbytes)
         self._post()
-        return Frame(buffer, nbytes)
+        return Frame(buffer, nbytes, buffer[:HEADER_BYTES])
 
     def decode(self, frame: Frame, tensor: Tensor) -> Waits:
         """Decode a frame that was taken from here."""
         try:
-            yield from places.decode(self._context, frame.memory, tensor)
+            yield from places.decode(self._context, frame, tensor)
         except (FormatError, MismatchError) as error:
             raise type(error)(f"{self._between}: {error}") from error
+
+    def operand(
+        self, op: Operator, own: Tensor, result: Tensor | None, room: Callable[[], Bytes]
+    ) -> Generator[Transfer | None, None, Operand]:
+        """Wait for the next frame, which is to be folded with ``own`` to ``result``.
+
+        Returns
+        -------
+        Operand
+            The frame, if frames are folded as they are there; else its values, which were decoded
+            to what ``room`` returns.
+        """
+        if places.folds_frames(self._context, op, own, result):
+            return (yield from self.take())
+        values = Tensor(room()[: own.nbytes], own.dtype)
+        yield from self.receive(values)
+        return values
 
     def receive(self, tensor: Tensor) -> Waits:
         """Wait for the next frame and decode it."""
@@ -159,6 +165,25 @@ class Outbox:
         buffer = self._context.pool.take(self._buffer_bytes)
         nbytes = yield from places.encode(self._context, tensor, buffer)
         self._start(buffer, nbytes, tensor.nbytes)
+
+    def fold_encode(
+        self,
+        op: Operator,
+        inputs: Sequence[Operand],
+        own: Tensor,
+        result: Tensor | None,
+        divisor: int | None = None,
+    ) -> Waits:
+        """Fold, as soon as there is room, and start sending the frame of the result.
+
+        The arguments are those of :func:`places.fold_encode`.
+        """
+        yield from self._room()
+        buffer = self._context.pool.take(self._buffer_bytes)
+        nbytes = yield from places.fold_encode(
+            self._context, op, inputs, own, result, buffer, divisor
+        )
+        self._start(buffer, nbytes, own.nbytes)
 
     def forward(self, frame: Frame, value_bytes: int) -> Waits:
         """Start sending a frame as it is, as soon as there is room; takes over its buffer."""

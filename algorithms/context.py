@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from uzipmpi.algorithms.call import TRAILER_BYTES
@@ -11,6 +13,7 @@ from uzipmpi.config import Config
 from uzipmpi.errors import FormatError, MismatchError
 from uzipmpi.kernels import codec
 from uzipmpi.kernels.codec import HEADER_BYTES
+from uzipmpi.transports.ipc import Ipc
 from uzipmpi.transports.mpi_host import MpiHost
 from uzipmpi.typing import Bytes, DType, Tensor
 
@@ -79,6 +82,10 @@ class Context:
         The caller waits, so an algorithm may use MPI's own blocking collectives.
     pool
         Where the memory of messages comes from.
+    ipc
+        The connection of the ranks' GPUs, if there is one.
+    nodes
+        For each rank the lowest rank on its node; empty: each has a node of its own.
     """
 
     transport: MpiHost
@@ -90,10 +97,13 @@ class Context:
     call: int = 0
     blocking: bool = False
     pool: Buffers = scratch
+    ipc: Ipc | None = None
+    nodes: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         if not self.chunk_bytes:
-            chunk_bytes = step_bytes(fair_share(self.config.chunk_bytes, self.size))
+            most = fair_share(self.config.chunk_bytes, self.size)
+            chunk_bytes = step_bytes(min(most, staged_share(self.config, self.size)))
             object.__setattr__(self, "chunk_bytes", chunk_bytes)
 
     @property
@@ -110,6 +120,26 @@ class Context:
     def message_bytes(self) -> int:
         """Size of a buffer that holds the frame of any chunk, and its trailer."""
         return HEADER_BYTES + self.chunk_bytes + TRAILER_BYTES
+
+    def by_node(self) -> list[list[int]]:
+        """Return the ranks of each node."""
+        ranks: dict[int, list[int]] = {}
+        for rank in range(self.size):
+            ranks.setdefault(self.nodes[rank] if self.nodes else rank, []).append(rank)
+        return list(ranks.values())
+
+    def among(self, ranks: Sequence[int], tag: int) -> Context:
+        """Return the context of a phase among some ranks, numbered by their place among them.
+
+        Parameters
+        ----------
+        ranks
+            They; this one is among them.
+        tag
+            The first of the phase's, counted from that of the call.
+        """
+        transport = self.transport.among(ranks)
+        return dataclasses.replace(self, transport=transport, tag=self.tag + tag, nodes=())
 
     def encode(self, tensor: Tensor, out: Bytes) -> int:
         """Write the frame of a tensor to the start of ``out`` and return its size in bytes."""
@@ -150,6 +180,15 @@ def fair_share(chunk_bytes: int, size: int) -> int:
     """Return ``chunk_bytes``, less for many ranks: scratch is a few chunks for each of them."""
     share = chunk_bytes * FULL_CHUNK_RANKS // max(size, FULL_CHUNK_RANKS)
     return max(share, min(chunk_bytes, LEAST_CHUNK_BYTES))
+
+
+def staged_share(config: Config, size: int) -> int:
+    """Return how large chunks may be for a GPU to have two folds of all ranks' under way.
+
+    A fold has the frame of every other rank in the GPU's memory, that of the result, and a little
+    more; all ranks cut alike, wherever their tensors are.
+    """
+    return config.max_staging_bytes // (2 * (size + 2)) - HEADER_BYTES
 
 
 def as_sent(frame: Bytes, tensor: Tensor) -> Tensor:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TypeVar
 
 from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Inbox
 from uzipmpi.algorithms.context import Context
+from uzipmpi.algorithms.frame import Frame, Operand
+from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.peers import others
+from uzipmpi.algorithms.scratch import scratch
+from uzipmpi.errors import FormatError, MismatchError
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import Bytes, Tensor
 
-__all__ = ["Contributions"]
+__all__ = ["Contributions", "attributed"]
+
+T = TypeVar("T")
 
 
 class Contributions:
-    """Frames from other ranks, tag ``context.tag``, decoded to scratch.
+    """What other ranks send with tag ``context.tag``, to be folded: frames, or values in scratch.
 
     Parameters
     ----------
@@ -39,21 +46,63 @@ class Contributions:
             peers = others(context)[::-1]
         self.inboxes = {peer: Inbox(context, peer, context.tag, n_chunks) for peer in peers}
         self._buffers: dict[int, Bytes] = {}
+        self._inputs: dict[int, Operand] = {}
 
-    def take(self, own: Tensor) -> Generator[Transfer | None, None, list[Tensor]]:
+    def take(
+        self, op: Operator, own: Tensor, result: Tensor | None
+    ) -> Generator[Transfer | None, None, list[Operand]]:
         """Wait for the next chunk of every peer; return all in rank order, ``own`` among them.
 
-        They stay valid until the next call.
+        They are to be folded to ``result``, and stay valid until the next call.
         """
-        values = {self._context.rank: own}
+        self._inputs = {self._context.rank: own}
         for peer, inbox in self.inboxes.items():
-            if peer not in self._buffers:
-                self._buffers[peer] = places.room(self._context.chunk_bytes, like=own)
-            values[peer] = Tensor(self._buffers[peer][: own.nbytes], own.dtype)
-            yield from inbox.receive(values[peer])
-        return [values[rank] for rank in sorted(values)]
+            self._inputs[peer] = yield from inbox.operand(op, own, result, self._room_of(peer))
+        return [self._inputs[rank] for rank in sorted(self._inputs)]
+
+    def attributed(
+        self, own: Tensor, steps: Generator[Transfer | None, None, T]
+    ) -> Generator[Transfer | None, None, T]:
+        """Take the steps that fold what was taken: :func:`attributed`."""
+        frames = {
+            self.inboxes[rank]: operand
+            for rank, operand in self._inputs.items()
+            if isinstance(operand, Frame)
+        }
+        return attributed(frames, own, steps)
 
     def close(self) -> None:
         """Give the scratch back."""
         for buffer in self._buffers.values():
-            places.give_room(buffer)
+            scratch.give(buffer)
+
+    def _room_of(self, peer: int) -> Callable[[], Bytes]:
+        def room() -> Bytes:
+            if peer not in self._buffers:
+                self._buffers[peer] = scratch.take(self._context.chunk_bytes)
+            return self._buffers[peer]
+
+        return room
+
+
+def attributed(
+    frames: Mapping[Inbox, Frame], own: Tensor, steps: Generator[Transfer | None, None, T]
+) -> Generator[Transfer | None, None, T]:
+    """Take the steps of a fold; if it refuses a frame, say whose it is.
+
+    Parameters
+    ----------
+    frames
+        Which frames are folded as they are, and where they came in.
+    own
+        A tensor of their kind.
+    steps
+        The fold.
+    """
+    try:
+        return (yield from steps)
+    except (FormatError, MismatchError):
+        for inbox, frame in frames.items():
+            room = Tensor(places.room(own.nbytes, like=own), own.dtype)
+            yield from inbox.decode(frame, room)
+        raise

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.peers import others
-from uzipmpi.algorithms.places import copy
 from uzipmpi.algorithms.registry import register
-from uzipmpi.algorithms.stream import Stream, Together, incoming, outgoing
+from uzipmpi.algorithms.stream import Stream, Together, incoming, moving, outgoing
 from uzipmpi.typing import Tensor
 
 __all__ = ["linear"]
@@ -22,5 +21,5 @@ def linear(context: Context, send: Tensor, recvs: Sequence[Tensor] | None, root:
     """Collect the ``send`` of rank r in the root's ``recvs[r]``; sizes may differ between ranks."""
     if recvs is None:
         return outgoing(context, send, [root], context.tag)
-    copy(send, recvs[root])
-    return Together(incoming(context, recvs[peer], peer, context.tag) for peer in others(context))
+    arriving = [incoming(context, recvs[peer], peer, context.tag) for peer in others(context)]
+    return Together([*arriving, moving(context, send, recvs[root])])

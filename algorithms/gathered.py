@@ -33,7 +33,7 @@ def allreduce(context: Context, send: Tensor, recv: Tensor, op: Operator) -> Str
     gathering = Gathering(context, send)
 
     def steps() -> Waits:
-        yield from places.fold(op, (yield from gathering.tensors()), recv)
+        yield from places.fold(context, op, (yield from gathering.tensors()), recv)
 
     return Stream(steps())
 
@@ -46,7 +46,7 @@ def reduce(context: Context, send: Tensor, recv: Tensor | None, op: Operator, ro
     def steps() -> Waits:
         tensors = yield from gathering.tensors()
         if recv is not None:
-            yield from places.fold(op, tensors, recv)
+            yield from places.fold(context, op, tensors, recv)
 
     return Stream(steps())
 
@@ -61,7 +61,7 @@ def reduce_scatter(
     def steps() -> Waits:
         tensors = yield from gathering.tensors()
         mine = [shards(whole, counts)[context.rank] for whole in tensors]
-        yield from places.fold(op, mine, recv)
+        yield from places.fold(context, op, mine, recv)
 
     return Stream(steps())
 
@@ -83,8 +83,13 @@ class Gathering:
         self._context, self._dtype = context, send.dtype
         row_bytes = send.nbytes + TRAILER_BYTES
         self._row = np.empty(row_bytes, np.uint8)
-        self._row[: send.nbytes] = places.on_host(send).memory
-        pack_trailer(self._row, send.nbytes, context.call, send.dtype)
+        self._failure: Exception | None = None
+        try:
+            self._row[: send.nbytes] = places.on_host(send).memory
+            pack_trailer(self._row, send.nbytes, context.call, send.dtype)
+        except MPI.Exception as error:  # the other ranks gather, and find no trailer
+            self._failure = error
+            self._row[send.nbytes :] = 0
         n_rows = context.size if root in (None, context.rank) else 0
         # Zeros are no trailer: a rank with fewer values is noticed.
         self._rows = np.zeros((n_rows, row_bytes), np.uint8)
@@ -104,6 +109,8 @@ class Gathering:
         """Wait for the tensors of all ranks, and return them in rank order."""
         if self._transfer is not None:
             yield self._transfer
+        if self._failure is not None:
+            raise self._failure
         value_bytes = self._row.size - TRAILER_BYTES
         expected = (self._context.call, int(self._dtype))
         for rank, row in enumerate(self._rows):

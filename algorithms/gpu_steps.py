@@ -1,29 +1,36 @@
 """Steps of algorithms on tensors in the memory of a GPU.
 
 Frames are made and read by the GPU and cross to page-locked host memory compressed, from where MPI
-takes them. Kernels, copies to the host and copies from it have a stream each, so they overlap for
-different frames; events order them. Nothing waits for the GPU but the caller, by a yield.
+takes them; or they stay in memory of the GPU, if MPI takes them there. Kernels, copies to the host
+and copies from it have a stream each, so they overlap for different frames; events order them.
+Nothing waits for the GPU but the caller, by a yield.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Generator, Sequence
-from typing import cast
+from contextlib import suppress
+from typing import TypeVar, cast
 
 import numpy as np
 
 from uzipmpi.algorithms.context import Context, as_sent
-from uzipmpi.algorithms.operators import Operator, Predefined
+from uzipmpi.algorithms.device_error import reported
+from uzipmpi.algorithms.frame import Frame
+from uzipmpi.algorithms.gpu_staging import Staging
+from uzipmpi.algorithms.operators import Operator
 from uzipmpi.errors import FormatError, MismatchError
-from uzipmpi.kernels import codec, device, device_codec, reduce
+from uzipmpi.kernels import codec, device, device_codec
 from uzipmpi.kernels.codec import HEADER_BYTES
+from uzipmpi.kernels.device_pool import rounded_up
 from uzipmpi.transports.transfer import Ready, Transfer
 from uzipmpi.typing import Bytes, DType, Tensor
 
-__all__ = ["Gpu", "gpu_of"]
+__all__ = ["Gpu", "gpu_of", "memory_of"]
 
 Waits = Generator[Transfer | None, None, None]
+T = TypeVar("T")
 
 STATUS_BYTES = 4
 # What is copied before the size of a frame is known: that of the last one and a little more.
@@ -38,7 +45,10 @@ class Pinned:
 
     def take(self, nbytes: int) -> Bytes:
         """Return a buffer of ``nbytes`` with arbitrary content."""
-        return device.pinned(nbytes, self._device)
+        try:
+            return device.pinned(nbytes, self._device)
+        except RuntimeError:  # the driver copies from and to any memory, if slower
+            return np.empty(nbytes, np.uint8)
 
     def give(self, buffer: Bytes) -> None:
         """Do nothing: see the class."""
@@ -54,47 +64,78 @@ class Gpu:
 
     Attributes
     ----------
+    ordinal
+        The same.
     pinned
         Memory of the host that the GPU copies to and from while the caller goes on.
+    kernels, down, up
+        Its streams: for kernels, for copies to the host, for copies from it.
     """
 
     def __init__(self, ordinal: int) -> None:
-        self._device = ordinal
+        self.ordinal = ordinal
         self.pinned = Pinned(ordinal)
-        self._kernels = device.Stream(ordinal)
-        self._down = device.Stream(ordinal)
-        self._up = device.Stream(ordinal)
+        self.kernels = device.Stream(ordinal)
+        self.down = device.Stream(ordinal)
+        self.up = device.Stream(ordinal)
+        self._staging = Staging()
         self._ratio = 1.0
 
     def room(self, nbytes: int) -> Bytes:
         """Return memory of the GPU with arbitrary content."""
-        return cast(Bytes, device.allocate(nbytes, self._device))
+        return cast(Bytes, device.allocate(nbytes, self.ordinal))
 
     def encode(
         self, context: Context, tensor: Tensor, out: Bytes
     ) -> Generator[Transfer | None, None, int]:
-        """Write the frame of a tensor to ``out`` in host memory; return its size in bytes."""
+        """Write the frame of a tensor to ``out`` in host memory; return its size in bytes.
+
+        Raises
+        ------
+        mpi4py.MPI.Exception
+            If the driver fails, here and in all steps.
+        """
         if context.config.verify:  # the checksum is the host's work
-            staged = yield from self._read(tensor)
-            return context.encode(staged, out)
+            return (yield from self.within(context, [], self._encode_on_host(context, tensor, out)))
         bound = codec.bound(tensor.count, tensor.dtype)
-        frame = device.allocate(bound, self._device)
-        self._after(tensor, self._kernels)
+        return (yield from self.within(context, [bound], self._encode(context, tensor, out)))
+
+    def _encode_on_host(
+        self, context: Context, tensor: Tensor, out: Bytes
+    ) -> Generator[Transfer | None, None, int]:
+        staged = yield from self.read(tensor)
+        return context.encode(staged, out)
+
+    def _encode(
+        self, context: Context, tensor: Tensor, out: Bytes
+    ) -> Generator[Transfer | None, None, int]:
+        frame = device.allocate(codec.bound(tensor.count, tensor.dtype), self.ordinal)
+        self.after(tensor, self.kernels)
         name = "raw" if tensor.dtype is DType.BYTES else context.config.codec
-        device_codec.encode(_memory(tensor), tensor.dtype, frame, self._kernels, codec=name)
-        self._down.wait(self._kernels.record())
-        copied = min(HEADER_BYTES + int(self._ratio * MARGIN * tensor.nbytes), bound)
-        self._down.copy(out[:copied], frame[:copied])
-        yield from self._done(self._down)
+        most = context.config.max_sms
+        values = memory_of(tensor)
+        device_codec.encode(values, tensor.dtype, frame, self.kernels, codec=name, max_blocks=most)
+        return (yield from self.bring_down(context, frame, tensor.nbytes, out))
+
+    def bring_down(
+        self, context: Context, frame: device.DeviceMemory, value_bytes: int, out: Bytes
+    ) -> Generator[Transfer | None, None, int]:
+        """Copy a frame that kernels make to the host; return its size, 0 if none was made."""
+        self.down.wait(self.kernels.record())
+        copied = min(HEADER_BYTES + int(self._ratio * MARGIN * value_bytes), frame.size)
+        self.down.copy(out[:copied], frame[:copied])
+        yield from self.done(self.down)
+        if not out[:HEADER_BYTES].any():
+            return 0
         nbytes = codec.info(out[:HEADER_BYTES]).frame_bytes
-        self._ratio = min(nbytes / bound, 1.0)
+        self._ratio = min(nbytes / frame.size, 1.0)
         if nbytes > copied:
-            self._down.copy(out[copied:nbytes], frame[copied:nbytes])
-            yield from self._done(self._down)
+            self.down.copy(out[copied:nbytes], frame[copied:nbytes])
+            yield from self.done(self.down)
         context.record.count(out)
         return nbytes
 
-    def decode(self, context: Context, frame: Bytes, tensor: Tensor) -> Waits:
+    def decode(self, context: Context, frame: Frame, tensor: Tensor) -> Waits:
         """Write the values of a frame in host memory to a tensor.
 
         Raises
@@ -104,112 +145,188 @@ class Gpu:
         MismatchError
             If it holds another tensor than the one expected.
         """
-        if context.config.verify:
-            staged = Tensor(self.pinned.take(tensor.nbytes), tensor.dtype)
-            context.decode(frame, staged)
-            yield from self._write(staged, tensor)
-            return
-        place = as_sent(frame, tensor)
-        header = codec.info(frame)
-        if (header.dtype, header.count) != (place.dtype, place.count):
-            raise MismatchError(
-                f"expected {place.count} values of {place.dtype.numpy.name}, "
-                f"found {header.count} of {header.dtype.numpy.name}"
-            )
-        arrived = device.allocate(frame.size, self._device)
-        status, found = device.allocate(STATUS_BYTES, self._device), self.pinned.take(STATUS_BYTES)
-        self._up.copy(arrived, frame)
-        self._kernels.wait(self._up.record())
-        self._after(tensor, self._kernels)
-        self._kernels.zero(status)
-        device_codec.decode(arrived, place.dtype, _memory(tensor), status, self._kernels)
-        self._kernels.copy(found, status)
-        yield from self._done(self._kernels)
+        room = [frame.nbytes, STATUS_BYTES]
+        if context.config.verify or frame.nbytes > context.config.max_staging_bytes:
+            return self.within(context, [], self._decode_on_host(context, frame, tensor))
+        return self.within(context, room, self._decode(context, frame, tensor))
+
+    def _decode_on_host(self, context: Context, frame: Frame, tensor: Tensor) -> Waits:
+        staged = Tensor(self.pinned.take(tensor.nbytes), tensor.dtype)
+        context.decode(frame.memory, staged)
+        yield from self.write(staged, tensor)
+
+    def _decode(self, context: Context, frame: Frame, tensor: Tensor) -> Waits:
+        place = as_sent(frame.header, tensor)
+        check(frame, place)
+        arrived = self.bring_up(frame)
+        status = self.status()
+        self.after(tensor, self.kernels)
+        device_codec.decode(
+            arrived,
+            place.dtype,
+            memory_of(tensor),
+            status,
+            self.kernels,
+            max_blocks=context.config.max_sms,
+        )
+        yield from self.judge(status)
+
+    def bring_up(self, frame: Frame) -> device.DeviceMemory:
+        """Return memory of the GPU in which kernels will find a frame."""
+        arrived = device.allocate(frame.nbytes, self.ordinal)
+        self.up.copy(arrived, frame.memory)
+        self.kernels.wait(self.up.record())
+        return arrived
+
+    def status(self) -> device.DeviceMemory:
+        """Return a status word that is zero when kernels get there."""
+        status = device.allocate(STATUS_BYTES, self.ordinal)
+        self.kernels.zero(status)
+        return status
+
+    def judge(self, status: device.DeviceMemory) -> Waits:
+        """Wait for the kernels, and raise what they say of frames.
+
+        Raises
+        ------
+        FormatError
+            If one is damaged.
+        """
+        found = self.pinned.take(STATUS_BYTES)
+        self.kernels.copy(found, status)
+        yield from self.done(self.kernels)
         if complaint := device_codec.complaint(int(found.view(np.uint32)[0])):
             raise FormatError(f"malformed frame: {complaint}")
 
-    def fold(
-        self, op: Operator, inputs: Sequence[Tensor], out: Tensor, divisor: int | None
+    def fold_on_host(
+        self,
+        context: Context,
+        op: Operator,
+        inputs: Sequence[Tensor],
+        out: Tensor,
+        divisor: int | None,
     ) -> Waits:
-        """Combine tensors, of which one at least is in the GPU's memory."""
-        here = all(tensor.on_device for tensor in (*inputs, out))
-        if not here or not isinstance(op, Predefined):
-            yield from self._fold_on_host(op, inputs, out, divisor)
-            return
-        reduce.check(inputs, out)
-        for tensor in (*inputs, out):
-            self._after(tensor, self._kernels)
-        status = device.allocate(STATUS_BYTES, self._device)
-        self._kernels.zero(status)
-        device_codec.fold(
-            op.kernel,
-            [_memory(tensor) for tensor in inputs],
-            range(len(inputs)),
-            _memory(out),
-            out.dtype,
-            status,
-            self._kernels,
-            op.divisor(len(inputs), divisor),
-        )
-        yield from self._done(self._kernels)
-
-    def await_owner(self, tensor: Tensor) -> None:
-        """Wait until what a tensor's owner has queued is done: others may read or write it then."""
-        self._after(tensor, self._kernels)
-        self._kernels.synchronize()
-
-    def copy(self, source: Tensor, destination: Tensor) -> None:
-        """Copy between any two places, and wait."""
-        for tensor in (source, destination):
-            self._after(tensor, self._kernels)
-        self._kernels.copy(destination.memory, source.memory)
-        self._kernels.synchronize()
+        """Combine tensors in any places there."""
+        return self.within(context, [], self._fold_on_host(op, inputs, out, divisor))
 
     def _fold_on_host(
         self, op: Operator, inputs: Sequence[Tensor], out: Tensor, divisor: int | None
     ) -> Waits:
         staged = []
         for tensor in inputs:
-            staged.append((yield from self._read(tensor)) if tensor.on_device else tensor)
+            staged.append((yield from self.read(tensor)) if tensor.on_device else tensor)
         result = Tensor(self.pinned.take(out.nbytes), out.dtype) if out.on_device else out
         op.fold(staged, result, divisor)
         if out.on_device:
-            yield from self._write(result, out)
+            yield from self.write(result, out)
 
-    def _read(self, tensor: Tensor) -> Generator[Transfer | None, None, Tensor]:
+    def move(self, context: Context, source: Tensor, destination: Tensor) -> Waits:
+        """Copy between any two places."""
+        return self.within(context, [], self._move(source, destination))
+
+    def _move(self, source: Tensor, destination: Tensor) -> Waits:
+        for tensor in (source, destination):
+            self.after(tensor, self.kernels)
+        self.kernels.copy(destination.memory, source.memory)
+        yield from self.done(self.kernels)
+
+    def copy(self, source: Tensor, destination: Tensor) -> None:
+        """Copy between any two places, and wait."""
+        for tensor in (source, destination):
+            self.after(tensor, self.kernels)
+        self.kernels.copy(destination.memory, source.memory)
+        self.kernels.synchronize()
+
+    def await_owner(self, tensor: Tensor) -> None:
+        """Wait until what a tensor's owner has queued is done: others may read or write it then."""
+        self.after(tensor, self.kernels)
+        self.kernels.synchronize()
+
+    def read(self, tensor: Tensor) -> Generator[Transfer | None, None, Tensor]:
         """Return a tensor in host memory of the same values."""
         staged = Tensor(self.pinned.take(tensor.nbytes), tensor.dtype)
-        self._after(tensor, self._down)
-        self._down.wait(self._kernels.record())
-        self._down.copy(staged.memory, tensor.memory)
-        yield from self._done(self._down)
+        self.after(tensor, self.down)
+        self.down.wait(self.kernels.record())
+        self.down.copy(staged.memory, tensor.memory)
+        yield from self.done(self.down)
         return staged
 
-    def _write(self, staged: Tensor, tensor: Tensor) -> Waits:
-        self._after(tensor, self._up)
-        self._up.wait(self._kernels.record())
-        self._up.copy(tensor.memory, staged.memory)
-        yield from self._done(self._up)
+    def write(self, staged: Tensor, tensor: Tensor) -> Waits:
+        """Copy values from the host."""
+        self.after(tensor, self.up)
+        self.up.wait(self.kernels.record())
+        self.up.copy(tensor.memory, staged.memory)
+        yield from self.done(self.up)
 
-    def _after(self, tensor: Tensor, stream: device.Stream) -> None:
+    def after(self, tensor: Tensor, stream: device.Stream) -> None:
         """Order a stream after what the tensor's owner has queued, if it is a user's."""
-        producer = _memory(tensor).producer if tensor.on_device else None
+        producer = memory_of(tensor).producer if tensor.on_device else None
         if producer is not None:
             stream.wait_for(producer)
 
-    def _done(self, stream: device.Stream) -> Waits:
+    def done(self, stream: device.Stream) -> Waits:
         """Wait for all that is queued on a stream."""
         event = stream.record()
         try:
             yield Ready(event)
         except BaseException:
-            event.synchronize()  # it still uses memory that somebody else may get next
+            self._settle()  # it still uses memory that somebody else may get next
             raise
+
+    def within(
+        self,
+        context: Context,
+        sizes: Sequence[int],
+        steps: Generator[Transfer | None, None, T],
+    ) -> Generator[Transfer | None, None, T]:
+        """Take steps once there is room for memory of these sizes.
+
+        Raises
+        ------
+        mpi4py.MPI.Exception
+            If the driver fails.
+        """
+        nbytes = sum(rounded_up(size) for size in sizes)
+        claim = self._staging.claim(nbytes, context.config.max_staging_bytes)
+        try:
+            with reported():
+                if not claim.query():
+                    yield Ready(claim)
+                return (yield from steps)
+        except BaseException:
+            self._settle()
+            raise
+        finally:
+            claim.release()
+
+    def _settle(self) -> None:
+        """Wait for all that is queued, if it will ever be done."""
+        with suppress(RuntimeError):
+            for stream in (self.up, self.kernels, self.down):
+                stream.synchronize()
+
+
+def check(frame: Frame, expected: Tensor) -> None:
+    """Look whether a frame says that it holds such a tensor.
+
+    Raises
+    ------
+    FormatError
+        If its header is damaged.
+    MismatchError
+        If it says something else.
+    """
+    header = codec.info(frame.header)
+    if (header.dtype, header.count) != (expected.dtype, expected.count):
+        raise MismatchError(
+            f"expected {expected.count} values of {expected.dtype.numpy.name}, "
+            f"found {header.count} of {header.dtype.numpy.name}"
+        )
 
 
 def gpu_of(tensor: Tensor) -> Gpu:
     """Return the GPU in whose memory a tensor is."""
-    return _gpu(_memory(tensor).device)
+    return _gpu(memory_of(tensor).device)
 
 
 @functools.cache
@@ -217,5 +334,6 @@ def _gpu(ordinal: int) -> Gpu:
     return Gpu(ordinal)
 
 
-def _memory(tensor: Tensor) -> device.DeviceMemory:
+def memory_of(tensor: Tensor) -> device.DeviceMemory:
+    """Return the memory of a tensor in that of a GPU."""
     return cast(device.DeviceMemory, tensor.memory)

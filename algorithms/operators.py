@@ -80,10 +80,13 @@ class Predefined(Operator):
         The operator's name there.
     averages
         Whether the result is divided.
+    by
+        By what; 0: the number of inputs.
     """
 
     kernel: str
     averages: bool = False
+    by: int = 0
 
     def fold(self, inputs: Sequence[Tensor], out: Tensor, divisor: int | None = None) -> None:
         """Combine tensors; see :meth:`Operator.fold`."""
@@ -93,7 +96,7 @@ class Predefined(Operator):
         """Return what the folded values are divided by."""
         if not self.averages:
             return 1
-        return max(n_inputs, 1) if given is None else given
+        return (self.by or max(n_inputs, 1)) if given is None else given
 
 
 SUM = Predefined("sum", True, "sum")

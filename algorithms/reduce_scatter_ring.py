@@ -30,7 +30,7 @@ def ring(
     ``recv`` may be the memory of this rank's shard of ``send``, but of no other part of it.
     """
     if context.size == 1:
-        return Stream(places.fold(op, [send], recv))
+        return Stream(places.fold(context, op, [send], recv))
     sends = shards(send, counts)
     return Together([lap(lane, sends, recv, op) for lane in lanes(context, sends)])
 

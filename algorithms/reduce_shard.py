@@ -65,12 +65,13 @@ def fold(
 
     def steps() -> Waits:
         for piece, result in zip(pieces, results, strict=True):
-            inputs = yield from contributions.take(piece)
-            # Not wanted here, the result takes the place of a peer's contribution.
-            folded = inputs[dests[0]] if result is None else result
-            yield from places.fold(op, inputs, folded)
+            inputs = yield from contributions.take(op, piece, result)
             if dests:
-                yield from outbox.encode(folded)
+                folding = outbox.fold_encode(op, inputs, piece, result)
+            else:
+                assert result is not None
+                folding = places.fold(context, op, inputs, result)
+            yield from contributions.attributed(piece, folding)
             yield None
         contributions.close()
         yield from outbox.flush()

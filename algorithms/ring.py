@@ -17,8 +17,11 @@ from dataclasses import dataclass
 from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Inbox, Outbox, Waits
 from uzipmpi.algorithms.context import Context
+from uzipmpi.algorithms.contributions import attributed
 from uzipmpi.algorithms.cuts import chunks
+from uzipmpi.algorithms.frame import Frame
 from uzipmpi.algorithms.operators import Operator
+from uzipmpi.algorithms.scratch import scratch
 from uzipmpi.typing import Tensor
 
 __all__ = ["Lane", "Wave", "gather_wave", "lanes", "reduce_wave"]
@@ -98,20 +101,21 @@ def reduce_wave(
     start = wave[(rank - 1) % size]
     if start is not None:
         yield from outbox.encode(start)
-    some = next(chunk for chunk in wave if chunk is not None)
-    buffer = places.room(lane.context.chunk_bytes, like=some)
+    buffer = scratch.take(lane.context.chunk_bytes)
     for shard in ((rank - 2 - step) % size for step in range(size - 1)):
         own = wave[shard]
         if own is None:
             continue
-        partial = Tensor(buffer[: own.nbytes], own.dtype)
-        yield from inbox.receive(partial)
+        end = result if shard == rank else None
+        partial = yield from inbox.operand(op, own, end, lambda: buffer)
         if shard != rank:
-            yield from places.fold(op, [partial, own], partial, divisor=1)
-            yield from outbox.encode(partial)
-        elif result is not None:
-            yield from places.fold(op, [partial, own], result, divisor=size)
-    places.give_room(buffer)
+            folding = outbox.fold_encode(op, [partial, own], own, None, divisor=1)
+        else:
+            assert end is not None
+            folding = places.fold(lane.context, op, [partial, own], end, divisor=size)
+        frames = {inbox: partial} if isinstance(partial, Frame) else {}
+        yield from attributed(frames, own, folding)
+    scratch.give(buffer)
 
 
 def gather_wave(lane: Lane, channels: tuple[Inbox, Outbox], wave: Wave) -> Waits:

@@ -45,11 +45,12 @@ def prefix(context: Context, send: Tensor, recv: Tensor, op: Operator, *, own: b
             # A result in the place of a contribution overwrites only what was sent.
             if after:
                 yield from outbox.encode(piece)
-            inputs = yield from contributions.take(piece)
+            inputs = yield from contributions.take(op, piece, result)
             if not own:
                 inputs.pop()
             if inputs:
-                yield from places.fold(op, inputs, result)
+                folding = places.fold(context, op, inputs, result)
+                yield from contributions.attributed(piece, folding)
             yield None
         contributions.close()
         yield from outbox.flush()

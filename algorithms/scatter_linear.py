@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.peers import others
-from uzipmpi.algorithms.places import copy
 from uzipmpi.algorithms.registry import register
-from uzipmpi.algorithms.stream import Stream, Together, incoming, outgoing
+from uzipmpi.algorithms.stream import Stream, Together, incoming, moving, outgoing
 from uzipmpi.typing import Tensor
 
 __all__ = ["linear"]
@@ -22,5 +21,5 @@ def linear(context: Context, sends: Sequence[Tensor] | None, recv: Tensor, root:
     """Send the root's ``sends[r]`` to the ``recv`` of rank r; sizes may differ between ranks."""
     if sends is None:
         return incoming(context, recv, root, context.tag)
-    copy(sends[root], recv)
-    return Together(outgoing(context, sends[peer], [peer], context.tag) for peer in others(context))
+    leaving = [outgoing(context, sends[peer], [peer], context.tag) for peer in others(context)]
+    return Together([*leaving, moving(context, sends[root], recv)])

@@ -2,7 +2,8 @@
 
 ``whole``: one frame; the least overhead. ``split``: one frame, whose fixed part leaves while the
 rest is still being coded. Both need scratch as large as the tensor on either side.
-``chunked``: a stream of frames; scratch of a few chunks, and decoding overlaps as well.
+``chunked``: a stream of frames; scratch of a few chunks, and decoding overlaps as well. ``ipc``: no
+frames, but kernels of connected GPUs (``linked_message.py``); nobody asks for it by name.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from uzipmpi.algorithms import linked_message
 from uzipmpi.algorithms.channel import Inbox
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.cuts import LARGEST_ITEM, cut, piece_bytes, step_bytes
@@ -18,9 +20,10 @@ from uzipmpi.algorithms.stream import Stream, receiving, sending
 from uzipmpi.errors import ConfigError, FormatError
 from uzipmpi.typing import Tensor
 
-__all__ = ["ALGORITHMS", "Parts", "discard", "incoming", "outgoing"]
+__all__ = ["ALGORITHMS", "IPC", "Parts", "discard", "incoming", "outgoing"]
 
 ALGORITHMS = ("whole", "split", "chunked")
+IPC = "ipc"
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Parts:
     Parameters
     ----------
     algorithm
-        One of ``ALGORITHMS``.
+        One of ``ALGORITHMS``, or ``IPC``.
     chunk_bytes
         Bytes of values in a frame (``whole``, ``chunked``), or of a slice of the frame (``split``).
     fixed_stop
@@ -47,8 +50,8 @@ class Parts:
     fixed_stop: int = 0
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ALGORITHMS:
-            raise FormatError(f"expected one of {', '.join(ALGORITHMS)}, found {self.algorithm!r}")
+        if self.algorithm not in (known := (*ALGORITHMS, IPC)):
+            raise FormatError(f"expected one of {', '.join(known)}, found {self.algorithm!r}")
         if self.chunk_bytes < LARGEST_ITEM or self.chunk_bytes % LARGEST_ITEM:
             raise FormatError(f"expected chunks of a multiple of 8 bytes, found {self.chunk_bytes}")
         if (self.algorithm == "split") != (self.fixed_stop > 0) or self.fixed_stop < 0:
@@ -68,14 +71,17 @@ def outgoing(
     ConfigError
         If the algorithm is unknown.
     """
+    if algorithm == IPC:
+        stream = linked_message.outgoing(context, tensor, dest, tag)
+        return Parts(algorithm, whole_bytes(tensor.nbytes)), stream
     if algorithm == "split" and not tensor.on_device:
         slices = SplitOutbox(context, tensor, dest, tag)
         parts = Parts(algorithm, context.chunk_bytes, slices.fixed_stop)
         return parts, split_outgoing(slices)
     if algorithm == "whole":
-        parts = Parts(algorithm, whole_bytes(tensor.nbytes))
+        parts = Parts(algorithm, min(whole_bytes(tensor.nbytes), most_bytes(context, tensor)))
     elif algorithm in ("chunked", "split"):
-        most = step_bytes(context.config.chunk_bytes)
+        most = min(step_bytes(context.config.chunk_bytes), most_bytes(context, tensor))
         parts = Parts("chunked", piece_bytes(tensor.nbytes, most))
     else:
         known = ", ".join(ALGORITHMS)
@@ -92,6 +98,8 @@ def incoming(context: Context, tensor: Tensor, source: int, tag: int, parts: Par
     FormatError
         If a tensor of this size cannot have been cut so.
     """
+    if parts.algorithm == IPC:
+        return linked_message.incoming(context, tensor, source, tag)
     context = cut_as(context, parts)
     if parts.algorithm == "split":
         inbox = SplitInbox(context, tensor.nbytes, source, tag, parts.fixed_stop)
@@ -101,6 +109,8 @@ def incoming(context: Context, tensor: Tensor, source: int, tag: int, parts: Par
 
 def discard(context: Context, nbytes: int, source: int, tag: int, parts: Parts) -> Stream:
     """Return the stream that receives a tensor and drops it, so that its sender can end."""
+    if parts.algorithm == IPC:
+        return linked_message.discard(context, source, tag)
     context = cut_as(context, parts)
     if parts.algorithm == "split":
         slices = SplitInbox(context, nbytes, source, tag, parts.fixed_stop)
@@ -112,6 +122,13 @@ def discard(context: Context, nbytes: int, source: int, tag: int, parts: Parts) 
 def cut_as(context: Context, parts: Parts) -> Context:
     """Return the context with the sender's chunk size."""
     return dataclasses.replace(context, chunk_bytes=parts.chunk_bytes)
+
+
+def most_bytes(context: Context, tensor: Tensor) -> int:
+    """Return how large a chunk may be: two of a GPU's are under way at a time."""
+    if not tensor.on_device:
+        return whole_bytes(tensor.nbytes)
+    return step_bytes(context.config.max_staging_bytes // 3)
 
 
 def whole_bytes(nbytes: int) -> int:

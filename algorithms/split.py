@@ -17,6 +17,7 @@ from mpi4py import MPI
 from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import NOTHING, Waits
 from uzipmpi.algorithms.context import CODEC_AT, RAW, Context
+from uzipmpi.algorithms.frame import Frame
 from uzipmpi.algorithms.scratch import scratch
 from uzipmpi.algorithms.stream import Stream
 from uzipmpi.errors import FormatError, MismatchError
@@ -156,7 +157,9 @@ class SplitInbox:
         self._posted.clear()
         self._context.record.received_bytes += rest.nbytes
         try:
-            yield from places.decode(self._context, self._frame[: start + rest.nbytes], tensor)
+            yield from places.decode(
+                self._context, Frame.of(self._frame[: start + rest.nbytes]), tensor
+            )
         except (FormatError, MismatchError) as error:
             raise type(error)(
                 f"rank {self._context.rank}: frame from rank {self._source}: {error}"

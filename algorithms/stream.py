@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
+from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Inbox, Outbox, Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.cuts import chunks
@@ -20,6 +21,7 @@ __all__ = [
     "carry_on_with",
     "drive",
     "incoming",
+    "moving",
     "outgoing",
     "receiving",
     "relay",
@@ -225,6 +227,11 @@ def carry_on_with(carry_on: Callable[[Stream], None]) -> None:
     """Say what moves on streams that their caller does not wait for: peers may come late."""
     global _carry_on
     _carry_on = carry_on
+
+
+def moving(context: Context, source: Tensor, destination: Tensor) -> Stream:
+    """Copy a rank's own part, which goes through no frame; both may be the same memory."""
+    return Stream(places.move(context, source, destination))
 
 
 def outgoing(context: Context, tensor: Tensor, dests: Sequence[int], tag: int) -> Stream:

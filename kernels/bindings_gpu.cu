@@ -203,7 +203,7 @@ uzip::gpu::LinkFold make_link_fold(const FoldFields& fields) {
 }
 
 void exchange(int dtype, uint32_t word, const std::string& codec, int menu, int max_blocks,
-              uint64_t timeout, uint64_t status, int slots_log2,
+              int at_once, uint64_t timeout, uint64_t status, int slots_log2,
               const std::vector<LinkAddresses>& links, const std::vector<MessageFields>& sends,
               const std::vector<MessageFields>& receives, const std::optional<FoldFields>& fold,
               int device, uint64_t stream) {
@@ -221,6 +221,7 @@ void exchange(int dtype, uint32_t word, const std::string& codec, int menu, int 
   arguments.options.raw = codec == "raw";
   arguments.options.always = codec == "tier";
   arguments.options.max_blocks = max_blocks;
+  arguments.at_once = at_once;
   arguments.timeout = timeout;
   arguments.status = pointer<uint32_t>(status);
   arguments.n_links = static_cast<int>(links.size());
@@ -286,6 +287,12 @@ void destroy_stream(uint64_t stream, int device) {
 
 void synchronize_stream(uint64_t stream, int device) {
   check(uzip::gpu::synchronize_stream(pointer<void>(stream), device));
+}
+
+bool is_capturing(uint64_t stream, int device) {
+  bool capturing = false;
+  check(uzip::gpu::find_capturing(pointer<void>(stream), device, &capturing));
+  return capturing;
 }
 
 void copy(uint64_t to, uint64_t from, uint64_t nbytes, int device, uint64_t stream) {
@@ -403,6 +410,7 @@ PYBIND11_MODULE(_gpu, m) {
   m.def("create_stream", &create_stream, Released());
   m.def("destroy_stream", &destroy_stream, Released());
   m.def("synchronize_stream", &synchronize_stream, Released());
+  m.def("is_capturing", &is_capturing);
   m.def("copy", &copy, Released());
   m.def("set_bytes", &set_bytes, Released());
   m.def("create_event", &create_event, Released());

@@ -311,6 +311,31 @@ class Stream:
         self._scratch: DeviceMemory | None = None
         self._accumulators: DeviceMemory | None = None
 
+    @classmethod
+    def of(cls, stream: object, device: int | None = None) -> Stream:
+        """Return another library's stream, which must live as long as the result is used.
+
+        Parameters
+        ----------
+        stream
+            A stream of CuPy (``ptr``), torch (``cuda_stream``) or Numba (``handle``), one with the
+            method ``__cuda_stream__``, or the driver's handle as a number.
+        device
+            Its GPU, the current one if None.
+
+        Raises
+        ------
+        TypeError
+            If it is none of these.
+        """
+        if isinstance(stream, cls):
+            return stream
+        known = cls.__new__(cls)
+        known.handle = _handle_of(stream)
+        known.device = int(gpu_half().current_device()) if device is None else device
+        known._scratch = known._accumulators = None
+        return known
+
     def copy(self, destination: Memory, source: Memory) -> None:
         """Queue a copy between any two places of the same size.
 
@@ -354,6 +379,10 @@ class Stream:
         if producer != self.handle:
             self.wait(Event(producer, self.device if device is None else device))
 
+    def is_capturing(self) -> bool:
+        """Return whether what is queued goes to a graph instead."""
+        return bool(gpu_half().is_capturing(self.handle, self.device))
+
     def synchronize(self) -> None:
         """Wait until all that is queued is done."""
         gpu_half().synchronize_stream(self.handle, self.device)
@@ -371,6 +400,19 @@ class Stream:
         if self._accumulators is None or self._accumulators.size < nbytes:
             self._accumulators = _own(nbytes, self.device)
         return self._accumulators
+
+
+def _handle_of(stream: object) -> int:
+    """Return the driver's handle of a stream of any library."""
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return int(protocol()[1])
+    for name in ("ptr", "cuda_stream", "handle"):
+        if (found := getattr(stream, name, None)) is not None:
+            return int(getattr(found, "value", found) or 0)
+    if isinstance(stream, int):
+        return stream
+    raise TypeError(f"expected a stream of a GPU, found {type(stream).__name__}")
 
 
 def _own(nbytes: int, device: int) -> DeviceMemory:

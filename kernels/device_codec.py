@@ -6,6 +6,7 @@ their own size. All memory must be such that the stream's GPU can reach it; it m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from uzipmpi.kernels import codec as cpu
@@ -13,7 +14,7 @@ from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half
 from uzipmpi.kernels.reduce import OPS
 from uzipmpi.typing import DType
 
-__all__ = ["complaint", "decode", "encode", "fold", "fold_all_but_last"]
+__all__ = ["complaint", "decode", "encode", "fold", "fold_all_but_last", "fold_encode"]
 
 _STATUS = {
     1: "the size, kind or place of a tile or block",
@@ -128,6 +129,8 @@ def fold(
     status: DeviceMemory,
     stream: Stream,
     divisor: int = 1,
+    *,
+    max_blocks: int = 0,
 ) -> None:
     """Queue that frames are decoded and folded, in their order, as ``reduce.fold`` does.
 
@@ -143,8 +146,8 @@ def fold(
         Where the result goes, and what it is. It may be the memory of a plain input.
     status
         As for :func:`decode`; another number also where a frame is of codec ``ans``.
-    stream
-        Where the launches are queued.
+    stream, max_blocks
+        As for :func:`encode`.
     divisor
         Divides the result before it is rounded.
 
@@ -155,27 +158,9 @@ def fold(
     RuntimeError
         If memory is not aligned, or the driver refuses.
     """
-    if op not in OPS:
-        raise ValueError(f"expected one of the operators {', '.join(OPS)}, found {op!r}")
-    for place in plain:
-        if inputs[place].size != out.size:
-            raise ValueError(f"expected {out.size} bytes of values, found {inputs[place].size}")
-    gpu = gpu_half()
-    sizes = [gpu.PLAIN_VALUES if i in plain else m.size for i, m in enumerate(inputs)]
     count = out.size // dtype.itemsize
-    accumulators = 0
-    if len(inputs) > gpu.MAX_INPUTS:
-        accumulators = stream.accumulators(accumulator_bytes(count, dtype)).address
-    last, before = fold_all_but_last(
-        op,
-        ([memory.address for memory in inputs], sizes),
-        dtype,
-        count,
-        accumulators,
-        status.address,
-        (stream.device, stream.handle),
-    )
-    gpu.decode_reduce(
+    last, before = _fold_all_but_last(op, inputs, plain, dtype, count, status, stream, max_blocks)
+    gpu_half().decode_reduce(
         OPS.index(op),
         dtype,
         count,
@@ -184,9 +169,104 @@ def fold(
         *last,
         out.address,
         status.address,
-        0,
+        max_blocks,
         stream.device,
         stream.handle,
+    )
+
+
+def fold_encode(
+    op: str,
+    inputs: Sequence[DeviceMemory],
+    plain: Collection[int],
+    frame: DeviceMemory,
+    count: int,
+    dtype: DType,
+    status: DeviceMemory,
+    stream: Stream,
+    divisor: int = 1,
+    *,
+    out: DeviceMemory | None = None,
+    max_blocks: int = 0,
+) -> None:
+    """Queue what :func:`fold` does, and that the result is encoded, in the same launch.
+
+    Parameters
+    ----------
+    op, inputs, plain, dtype, status, stream, divisor, max_blocks
+        As there.
+    frame
+        At least ``codec.bound`` bytes. Its parameters are those of the first frame of codec
+        ``tier`` among the inputs, moved by what a sum of independent values grows; without any it
+        is raw. If an input is malformed its header becomes zeros, which no decoder takes.
+    count
+        Number of values.
+    out
+        Where the result goes as well.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`fold`, or if ``frame`` is too small.
+    RuntimeError
+        If memory is not aligned, or the driver refuses.
+    """
+    if frame.size < cpu.bound(count, dtype):
+        raise ValueError(
+            f"expected at least {cpu.bound(count, dtype)} bytes for a frame, found {frame.size}"
+        )
+    last, before = _fold_all_but_last(op, inputs, plain, dtype, count, status, stream, max_blocks)
+    growth = math.log2(len(inputs)) / 2 if op == "sum" else 0.0
+    gpu_half().decode_reduce_encode(
+        OPS.index(op),
+        dtype,
+        count,
+        divisor,
+        before,
+        *last,
+        0,
+        round(growth - math.log2(divisor)),
+        0 if out is None else out.address,
+        frame.address,
+        stream.scratch.address,
+        status.address,
+        max_blocks,
+        stream.device,
+        stream.handle,
+    )
+
+
+def _fold_all_but_last(
+    op: str,
+    inputs: Sequence[DeviceMemory],
+    plain: Collection[int],
+    dtype: DType,
+    count: int,
+    status: DeviceMemory,
+    stream: Stream,
+    max_blocks: int,
+) -> tuple[tuple[list[int], list[int]], int]:
+    """Do what :func:`fold_all_but_last` does with memory of this module's."""
+    if op not in OPS:
+        raise ValueError(f"expected one of the operators {', '.join(OPS)}, found {op!r}")
+    nbytes = count * dtype.itemsize
+    for place in plain:
+        if inputs[place].size != nbytes:
+            raise ValueError(f"expected {nbytes} bytes of values, found {inputs[place].size}")
+    gpu = gpu_half()
+    sizes = [gpu.PLAIN_VALUES if i in plain else m.size for i, m in enumerate(inputs)]
+    accumulators = 0
+    if len(inputs) > gpu.MAX_INPUTS:
+        accumulators = stream.accumulators(accumulator_bytes(count, dtype)).address
+    return fold_all_but_last(
+        op,
+        ([memory.address for memory in inputs], sizes),
+        dtype,
+        count,
+        accumulators,
+        status.address,
+        (stream.device, stream.handle),
+        max_blocks,
     )
 
 
@@ -203,6 +283,7 @@ def fold_all_but_last(
     accumulators: int,
     status: int,
     queue: tuple[int, int],
+    max_blocks: int = 0,
 ) -> tuple[tuple[list[int], list[int]], int]:
     """Fold all inputs but those of one launch; return these, and the accumulators' address.
 
@@ -216,6 +297,8 @@ def fold_all_but_last(
         Addresses; that of the accumulators is used for more than ``MAX_INPUTS`` inputs only.
     queue
         Device and stream.
+    max_blocks
+        Most blocks of the grid; 0: as many as the GPU holds.
 
     Returns
     -------
@@ -237,7 +320,7 @@ def fold_all_but_last(
             sizes[some],
             accumulators,
             status,
-            0,
+            max_blocks,
             *queue,
         )
         before, first = accumulators, some.stop

@@ -353,6 +353,11 @@ inline Error_t StreamSynchronize(Stream_t stream) {
   drain(queue);
   return Success;
 }
+enum StreamCaptureStatus { StreamCaptureStatusNone, StreamCaptureStatusActive };
+inline Error_t StreamIsCapturing(Stream_t, StreamCaptureStatus* status) {
+  *status = StreamCaptureStatusNone;
+  return Success;
+}
 inline Error_t StreamDestroy(Stream_t stream) {
   const Error_t error = StreamSynchronize(stream);  // what is queued may be done at any time
   const Lock lock(mutex);

@@ -9,9 +9,10 @@ DLPack capsule, which makes it say so.
 from __future__ import annotations
 
 import ctypes
+import functools
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from uzipmpi.typing import DType
 
@@ -32,8 +33,7 @@ _DTYPES = {
 """Data types by DLPack's type code (``DLDataTypeCode``) and bits."""
 
 
-@dataclass(frozen=True)
-class Exported:
+class Exported(NamedTuple):
     """A C-contiguous array as its library describes it.
 
     Attributes
@@ -101,6 +101,8 @@ def export(array: object, stream: int | None = None) -> Exported:
     ValueError
         If it is not C-contiguous, or masked.
     """
+    if (tensor := _from_torch(array)) is not None:
+        return tensor
     interface = interface_of(array)
     on_gpu = dlpack_device(array) is not None
     # Before version 3 it had no stream.
@@ -110,8 +112,28 @@ def export(array: object, stream: int | None = None) -> Exported:
         raise TypeError(f"expected an array in GPU memory, found {type(array).__name__}")
     exported = _from_dlpack(array, stream)
     if interface is not None and interface["data"][1]:
-        return replace(exported, writable=False)
+        return exported._replace(writable=False)
     return exported
+
+
+def _from_torch(array: Any) -> Exported | None:
+    """Return what torch says of a plain tensor on a GPU; a capsule takes 20 microseconds."""
+    torch = sys.modules.get("torch")
+    if torch is None or type(array) is not torch.Tensor or not array.is_cuda:
+        return None
+    if array.requires_grad or array.layout is not torch.strided or not array.is_contiguous():
+        return None  # the protocols say what is wrong
+    itemsize = array.element_size()
+    return Exported(
+        address=array.data_ptr(),
+        nbytes=array.numel() * itemsize,
+        dtype=_dtype_of(array.dtype, f"<f{itemsize}") if array.is_floating_point() else DType.BYTES,
+        shape=tuple(array.shape),
+        device=array.get_device(),
+        writable=True,
+        producer=torch.cuda.current_stream(array.get_device()).cuda_stream,
+        owner=array,
+    )
 
 
 def _from_interface(array: object, interface: dict[str, Any]) -> Exported:
@@ -126,7 +148,9 @@ def _from_interface(array: object, interface: dict[str, Any]) -> Exported:
     return Exported(
         address=int(address or 0),
         nbytes=_product(shape) * itemsize,
-        dtype=DType.BYTES if order == ">" else _dtype_of(array, interface["typestr"]),
+        dtype=DType.BYTES
+        if order == ">"
+        else _dtype_of(getattr(array, "dtype", ""), interface["typestr"]),
         shape=shape,
         device=dlpack_device(array),
         writable=not read_only,
@@ -135,9 +159,10 @@ def _from_interface(array: object, interface: dict[str, Any]) -> Exported:
     )
 
 
-def _dtype_of(array: object, typestr: str) -> DType:
+@functools.lru_cache(maxsize=64)  # names are made anew each time
+def _dtype_of(own: object, typestr: str) -> DType:
     """Return the data type by the array's own name: of bfloat16 the string has only the size."""
-    name = str(getattr(array, "dtype", "")).rpartition(".")[2]  # torch.bfloat16
+    name = str(own).rpartition(".")[2]  # torch.bfloat16
     dtype = DType.of(name)
     if dtype is not DType.BYTES and dtype.itemsize == int(typestr[2:]):
         return dtype

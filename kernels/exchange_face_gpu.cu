@@ -72,6 +72,7 @@ struct Launch {
 }  // namespace
 
 const char* exchange(Exchange exchange, void* stream) {
+  if (exchange.at_once < 1) return "expected one launch at a time at least";
   if (exchange.n_links < 0 || exchange.n_links > kMaxPeers) return "expected at most 8 links";
   for (const char* failure : {check_messages(exchange.sends, exchange.n_sends, exchange),
                               check_messages(exchange.receives, exchange.n_receives, exchange),

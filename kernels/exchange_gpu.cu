@@ -99,7 +99,7 @@ const char* launch_roles(Exchange exchange, void* stream) {
   constexpr size_t kReceive =
       kFolds ? sizeof(LinkFoldRoom<kDType>) : sizeof(ReceiveRoom<kDType>);
   constexpr size_t kShared = kSend > kReceive ? kSend : kReceive;
-  int most = blocks_together(kernel, kThreads, kShared);
+  int most = blocks_together(kernel, kThreads, kShared) / exchange.at_once;
   const int wanted = exchange.options.max_blocks;
   if (wanted > 0 && most > wanted) most = wanted;
   const int blocks = divide(&exchange, most);

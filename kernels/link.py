@@ -220,6 +220,7 @@ def exchange(
     codec: str = "auto",
     menu: int = -1,
     max_blocks: int = 0,
+    at_once: int = 1,
     timeout: float,
 ) -> None:
     """Queue one kernel that sends, receives and folds.
@@ -252,6 +253,8 @@ def exchange(
         Digit widths of ``tier``; -1 chooses.
     max_blocks
         Most blocks of the grid, but for one per message and fold; 0: half of what the GPU holds.
+    at_once
+        How many launches may have to run side by side: they share that half.
     timeout
         Seconds without any progress after which a kernel gives up.
 
@@ -273,6 +276,7 @@ def exchange(
         codec,
         menu,
         max_blocks,
+        at_once,
         int(timeout * 1e9),
         status.ctypes.data,
         links._slots_log2,

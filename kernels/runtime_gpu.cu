@@ -103,6 +103,14 @@ const char* synchronize_stream(void* stream, int device) {
   return on_device(device, [&] { return UZIP_VENDOR(StreamSynchronize)(stream_of(stream)); });
 }
 
+const char* find_capturing(void* stream, int device, bool* capturing) {
+  auto status = UZIP_VENDOR(StreamCaptureStatusNone);
+  const char* failure = on_device(
+      device, [&] { return UZIP_VENDOR(StreamIsCapturing)(stream_of(stream), &status); });
+  *capturing = status != UZIP_VENDOR(StreamCaptureStatusNone);
+  return failure;
+}
+
 const char* copy(void* to, const void* from, size_t bytes, int device, void* stream) {
   return on_device(device, [&] {
     return UZIP_VENDOR(MemcpyAsync)(to, from, bytes, UZIP_VENDOR(MemcpyDefault), stream_of(stream));

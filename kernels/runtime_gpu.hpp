@@ -52,6 +52,8 @@ const char* release_pinned(void* memory, int device);
 const char* create_stream(int device, void** stream);
 const char* destroy_stream(void* stream, int device);
 const char* synchronize_stream(void* stream, int device);
+// Whether what is queued goes to a graph.
+const char* find_capturing(void* stream, int device, bool* capturing);
 
 // Queued in the stream: any two places, device or host.
 const char* copy(void* to, const void* from, size_t bytes, int device, void* stream);

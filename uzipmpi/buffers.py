@@ -48,10 +48,6 @@ INT_MAX = 2**31 - 1
 CU_MEMORY_TYPE, CU_DEVICE = 2, 2
 # How arrays of other libraries offer memory of a GPU.
 PROTOCOLS = ("__cuda_array_interface__", "__dlpack_device__")
-# The types that mpi4py does not know by name.
-EXTRA = {DType.BFLOAT16, DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2}
-# By NumPy's number of the type: an integer of its size, which mpi4py knows without being told.
-INTEGERS = {dtype.numpy.num: np.dtype(f"u{dtype.itemsize}") for dtype in EXTRA}
 
 
 class Element(NamedTuple):
@@ -143,25 +139,26 @@ def blocks(spec: Any, n: int, *, writable: bool = False) -> list[Tensor] | None:
 
 
 def plain(spec: Any) -> Any:
-    """Return the specification in words that mpi4py knows: bf16 and fp8 get a datatype of ours."""
+    """Return the specification in words that MPI knows: bf16 and fp8 get a datatype of ours."""
     if on_device(spec):
         return _if_aware(spec)
     is_list = isinstance(spec, (list, tuple))
     if not is_list and type(spec) is np.ndarray:
+        if (integer := _integers().get(spec.dtype.num)) is not None:
+            return spec.view(integer)
         if spec.dtype.isbuiltin == 1:
             return spec
-        if (integer := INTEGERS.get(spec.dtype.num)) is not None:
-            return spec.view(integer)
+    extra = _extra()
     items = list(spec) if is_list and len(spec) else [spec]
     buffer = items[0]
     kind = _kind(buffer)
-    if kind in EXTRA and isinstance(buffer, np.ndarray) and (view := _flat(buffer)) is not None:
+    if kind in extra and isinstance(buffer, np.ndarray) and (view := _flat(buffer)) is not None:
         items[0] = view
     if len(items) > 1 and isinstance(items[-1], (str, np.dtype)):
         element = _element(items[-1])
-        if element and (element.dtype in EXTRA or isinstance(items[-1], np.dtype)):
+        if element and (element.dtype in extra or isinstance(items[-1], np.dtype)):
             items[-1] = datatype(element.dtype, items[-1])
-    elif kind in EXTRA and (len(items) == 1 or not isinstance(items[-1], MPI.Datatype)):
+    elif kind in extra and (len(items) == 1 or not isinstance(items[-1], MPI.Datatype)):
         items.append(datatype(kind))
     else:
         return spec
@@ -175,7 +172,7 @@ def plain_w(spec: Any) -> Any:
     if not isinstance(spec, (list, tuple)) or len(spec) < 2:
         return spec
     items = list(spec)
-    if _kind(items[0]) in EXTRA and isinstance(items[0], np.ndarray):
+    if _kind(items[0]) in _extra() and isinstance(items[0], np.ndarray):
         view = _flat(items[0])
         items[0] = items[0] if view is None else view
     if isinstance(items[-1], (list, tuple)):
@@ -185,7 +182,7 @@ def plain_w(spec: Any) -> Any:
 
 def _plain_type(kind: Any) -> Any:
     element = _element(kind) if isinstance(kind, (str, np.dtype)) else None
-    return datatype(element.dtype, kind) if element and element.dtype in EXTRA else kind
+    return datatype(element.dtype, kind) if element and element.dtype in _extra() else kind
 
 
 def message(spec: Any) -> Any:
@@ -205,10 +202,10 @@ def plain_array(array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
     for other types, and for arrays that have to be looked at more closely.
     """
     dtype = array.dtype
-    if dtype.isbuiltin == 1:
-        return array if dtype.kind in "fiub" and dtype.itemsize <= 8 else None
-    integer = INTEGERS.get(dtype.num)
-    return None if integer is None else array.view(integer)
+    if (integer := _integers().get(dtype.num)) is not None:
+        return array.view(integer)
+    plain = dtype.isbuiltin == 1 and dtype.kind in "fiub" and dtype.itemsize <= 8
+    return array if plain else None
 
 
 def plain_tensor(tensor: Tensor) -> list[Any]:
@@ -449,13 +446,19 @@ def _kind(buffer: Any) -> DType:
         return DType.BYTES
     if isinstance(dtype, np.dtype):
         return _named(dtype)
-    return DType.of(str(dtype).rpartition(".")[2])  # "torch.bfloat16"
+    return _spelled(dtype)
 
 
 @functools.lru_cache(maxsize=64)
 def _named(dtype: np.dtype[Any]) -> DType:
     """Remember what a data type is: its name takes microseconds."""
     return DType.of(dtype)
+
+
+@functools.lru_cache(maxsize=64)
+def _spelled(dtype: object) -> DType:
+    """Return what another library's data type is, by its name."""
+    return DType.of(str(dtype).rpartition(".")[2])  # "torch.bfloat16"
 
 
 def _own_element(buffer: Any) -> Element | None:
@@ -509,7 +512,7 @@ def _element(kind: Any) -> Element | None:
 @functools.cache
 def _datatypes() -> dict[DType, MPI.Datatype]:
     known = {DType.FLOAT32: MPI.FLOAT, DType.FLOAT64: MPI.DOUBLE}
-    if MPI.FLOAT16_T != MPI.DATATYPE_NULL:
+    if _exists(MPI.FLOAT16_T):
         known[DType.FLOAT16] = MPI.FLOAT16_T
     for dtype in DType:
         if dtype is not DType.BYTES and dtype not in known:
@@ -531,9 +534,32 @@ def _dtypes() -> dict[int, DType]:
     for dtype, names in same.items():
         for name in names:
             kind = getattr(MPI, name, MPI.DATATYPE_NULL)
-            if kind != MPI.DATATYPE_NULL:
+            if _exists(kind):
                 known[kind.handle] = dtype
     return known
+
+
+@functools.cache
+def _extra() -> frozenset[DType]:
+    """Return the types that MPI, or mpi4py, does not know by name."""
+    extra = {DType.BFLOAT16, DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2}
+    return frozenset(extra if _exists(MPI.FLOAT16_T) else {*extra, DType.FLOAT16})
+
+
+@functools.cache
+def _integers() -> dict[int, np.dtype[Any]]:
+    """Return, by NumPy's number of such a type, integers of its size, which mpi4py knows."""
+    return {dtype.numpy.num: np.dtype(f"u{dtype.itemsize}") for dtype in _extra()}
+
+
+def _exists(kind: MPI.Datatype) -> bool:
+    """Whether MPI has a type that mpi4py names.
+
+    mpi4py's wheels for Open MPI bind such types weakly: where the library lacks one, as Open MPI 4
+    lacks MPI_FLOAT16_T, its handle is 0, which is not the null handle. Other types of Open MPI's
+    are there but have no size.
+    """
+    return kind.handle != 0 and kind != MPI.DATATYPE_NULL and kind.Get_size() > 0
 
 
 @functools.lru_cache(maxsize=16)

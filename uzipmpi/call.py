@@ -13,15 +13,17 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from uzipmpi import buffers, selection
+from uzipmpi import buffers, linking, selection
 from uzipmpi.algorithms import call as calls
-from uzipmpi.algorithms import places, registry
+from uzipmpi.algorithms import linked, places, registry
 from uzipmpi.algorithms.context import Context
+from uzipmpi.algorithms.linked import Links
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.handle import Endpoint
+from uzipmpi.kernels import device
 from uzipmpi.persistent import Prequest
 from uzipmpi.progress import Operation, Stages
-from uzipmpi.refusal import Arguments, refuse
+from uzipmpi.refusal import Arguments, presumed, refuse
 from uzipmpi.selection import Choice, Facts
 from uzipmpi.sending import codec_of
 from uzipmpi.staging import Rounds, Staged, when_complete
@@ -46,12 +48,15 @@ class Work(NamedTuple):
         Makes the algorithm's arguments from the buffers as they are then.
     finish
         Brings the result where the user wants it, after the algorithm.
+    copies
+        Arguments or result are copied, in no order with a user's stream.
     """
 
     facts: Facts
     value_bytes: int
     arguments: Callable[[], Sequence[Any]]
     finish: Callable[[], None] = nothing
+    copies: bool = False
 
 
 # Turns arguments into work; None if MPI should judge them.
@@ -81,8 +86,19 @@ class Call:
         self._work: Work | None = None
         self._started = time.perf_counter()
 
-    def run(self) -> None:
-        """Carry it out."""
+    def run(self, stream: Any = None) -> None:
+        """Carry it out.
+
+        Parameters
+        ----------
+        stream
+            A GPU's, given by all ranks or none: the call comes after what is queued there and
+            before what will be. If the ranks' GPUs are connected it is only queued, else done.
+        """
+        if self._end.handle.may_link and self._run_linked(stream):
+            return
+        if stream is not None:
+            device.Stream.of(stream).synchronize()
         choice, _ = self._join(self._method)
         if choice.algorithm == selection.PLAIN:
             return
@@ -110,6 +126,38 @@ class Call:
         self._work.arguments()  # what was packed by now is out of date when a round begins
         tag = self._end.handle.persistent_tag()
         return Prequest(lambda: self._round(method, choice, tag))
+
+    def _run_linked(self, given: Any) -> bool:
+        """Carry it out from GPU to GPU if all ranks can; in a stream that was given, queue it."""
+        end = self._end
+        try:
+            work = self._understand(end, self._given)
+        except Exception as error:
+            refuse(end, self._given, error, votes=given is None)
+            raise
+        facts = presumed(end, self._given) if work is None else work.facts
+        if facts is None or not linking.linkable(end, facts):
+            return False
+        if given is not None and work is not None and work.copies:
+            device.Stream.of(given).synchronize()
+        arguments = () if work is None else work.arguments()
+        ipc = linking.find(end, arguments, votes=given is None)
+        if ipc is None or work is None:
+            return False
+        self._work = work
+        if given is None:
+            stream = ipc.stream_after(linking.memories(arguments))
+        else:
+            stream = device.Stream.of(given, ipc.device)
+        word = linked.word(facts.operation, facts.op, facts.root)
+        links = Links(ipc.ordered, stream, end.config, word)
+        linked.queue(links, facts.operation, arguments)
+        if given is None or work.copies:
+            drive([Stream(links.completed())])
+        work.finish()
+        nbytes = work.value_bytes
+        self._count(self._method, nbytes, nbytes, Choice(linked.NAME))
+        return True
 
     def _join(self, method: str) -> tuple[Choice, Any]:
         """Choose as the other ranks do. If that is MPI, let it do the call, and return its result.

@@ -221,7 +221,7 @@ def _alltoall(end: Endpoint, given: Arguments) -> Work | None:
         return sends, recv.tensors
 
     facts = _facts(end, given, None if given.vector else send.nbytes)
-    return Work(facts, send.nbytes - own.nbytes, arguments, recv.unpack)
+    return Work(facts, send.nbytes - own.nbytes, arguments, recv.unpack, copies=in_place)
 
 
 def _on_all(end: Endpoint, given: Arguments) -> Work | None:
@@ -296,6 +296,7 @@ def _scattered(
         send.nbytes,
         lambda: (send, apart, counts, operator),
         lambda: places.copy(apart, own),
+        copies=True,
     )
 
 
@@ -346,7 +347,7 @@ def _left_to_mpi(end: Endpoint, spec: Any, *, vector: bool = False) -> bool:
     It is where nothing is compressed, unless counts may pass what MPI takes: no rank then has a
     smaller buffer than that.
     """
-    if selection.compressing(end):
+    if selection.compressing(end) or end.handle.may_link:
         return False
     if selection.LARGE_COUNTS or vector:
         return True

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from uzipmpi import selection
+from uzipmpi import linking, selection
 from uzipmpi.buffers import INT_MAX, plain_array
 from uzipmpi.config import Config
 from uzipmpi.errors import Error
@@ -57,6 +57,8 @@ class CommBase(MPI.Intracomm):
         self._end = Endpoint(self._mpi_class(self), handle, config)
         compressing = selection.compressing(self._end)
         self._plain_bytes = min(config.min_bytes - 1, INT_MAX) if compressing else INT_MAX
+        if handle.may_link:  # another rank's array may be in GPU memory
+            self._plain_bytes = min(self._plain_bytes, linking.LEAST_BYTES - 1)
         self._plain_wire = not handle.framed
         self._matching = handle.matching
         stats = handle.stats

@@ -16,17 +16,24 @@ __all__ = ["Collectives", "NeighborCollectives"]
 
 
 class Collectives(CommBase):
-    """Collectives, as mpi4py has them."""
+    """Collectives, as mpi4py has them.
+
+    Blocking ones take ``stream``, a stream of a GPU in any library's words, on all ranks or on
+    none. All buffers then are in the GPU's memory, and the call comes after what is queued in the
+    stream and before what will be, as NCCL's do. Between connected GPUs (``transport``) it is only
+    queued when it returns; buffers must live until it is done, and what goes wrong is raised by a
+    later call.
+    """
 
     # Moving values
 
-    def Bcast(self, buf: Any, root: int = 0) -> None:
+    def Bcast(self, buf: Any, root: int = 0, *, stream: Any = None) -> None:
         """Broadcast; see :meth:`mpi4py.MPI.Comm.Bcast`."""
-        if (small := self._small(buf)) is not None:
+        if stream is None and (small := self._small(buf)) is not None:
             super().Bcast(small, root)
             self.stats["Bcast"].add_plain(buf.nbytes if root == self.rank else 0)
         else:
-            collectives.bcast(self._endpoint, buf, root).run()
+            collectives.bcast(self._endpoint, buf, root).run(stream)
 
     def Ibcast(self, buf: Any, root: int = 0) -> MPI.Request:
         """Begin to broadcast; see :meth:`mpi4py.MPI.Comm.Ibcast`."""
@@ -40,9 +47,9 @@ class Collectives(CommBase):
         """Make a request to broadcast; see :meth:`mpi4py.MPI.Comm.Bcast_init`."""
         return collectives.bcast(self._endpoint, buf, root).persist(info)
 
-    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, stream: Any = None) -> None:
         """Gather; see :meth:`mpi4py.MPI.Comm.Gather`."""
-        collectives.gather(self._endpoint, sendbuf, recvbuf, root, vector=False).run()
+        collectives.gather(self._endpoint, sendbuf, recvbuf, root, vector=False).run(stream)
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
         """Begin to gather; see :meth:`mpi4py.MPI.Comm.Igather`."""
@@ -56,9 +63,9 @@ class Collectives(CommBase):
             info
         )
 
-    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, stream: Any = None) -> None:
         """Gather different counts; see :meth:`mpi4py.MPI.Comm.Gatherv`."""
-        collectives.gather(self._endpoint, sendbuf, recvbuf, root, vector=True).run()
+        collectives.gather(self._endpoint, sendbuf, recvbuf, root, vector=True).run(stream)
 
     def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
         """Begin to gather different counts; see :meth:`mpi4py.MPI.Comm.Igatherv`."""
@@ -70,9 +77,9 @@ class Collectives(CommBase):
         """Make a request to gather different counts; see :meth:`mpi4py.MPI.Comm.Gatherv_init`."""
         return collectives.gather(self._endpoint, sendbuf, recvbuf, root, vector=True).persist(info)
 
-    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, stream: Any = None) -> None:
         """Scatter; see :meth:`mpi4py.MPI.Comm.Scatter`."""
-        collectives.scatter(self._endpoint, sendbuf, recvbuf, root, vector=False).run()
+        collectives.scatter(self._endpoint, sendbuf, recvbuf, root, vector=False).run(stream)
 
     def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
         """Begin to scatter; see :meth:`mpi4py.MPI.Comm.Iscatter`."""
@@ -86,9 +93,9 @@ class Collectives(CommBase):
             info
         )
 
-    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, stream: Any = None) -> None:
         """Scatter different counts; see :meth:`mpi4py.MPI.Comm.Scatterv`."""
-        collectives.scatter(self._endpoint, sendbuf, recvbuf, root, vector=True).run()
+        collectives.scatter(self._endpoint, sendbuf, recvbuf, root, vector=True).run(stream)
 
     def Iscatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
         """Begin to scatter different counts; see :meth:`mpi4py.MPI.Comm.Iscatterv`."""
@@ -102,14 +109,14 @@ class Collectives(CommBase):
             info
         )
 
-    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
+    def Allgather(self, sendbuf: Any, recvbuf: Any, *, stream: Any = None) -> None:
         """Gather on all ranks; see :meth:`mpi4py.MPI.Comm.Allgather`."""
         send, recv = self._small(sendbuf), self._small(recvbuf)
-        if send is not None and recv is not None:
+        if stream is None and send is not None and recv is not None:
             super().Allgather(send, recv)
             self.stats["Allgather"].add_plain(sendbuf.nbytes)
         else:
-            collectives.allgather(self._endpoint, sendbuf, recvbuf, vector=False).run()
+            collectives.allgather(self._endpoint, sendbuf, recvbuf, vector=False).run(stream)
 
     def Iallgather(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
         """Begin to gather on all ranks; see :meth:`mpi4py.MPI.Comm.Iallgather`."""
@@ -125,9 +132,9 @@ class Collectives(CommBase):
         """Make a request to gather on all ranks; see :meth:`mpi4py.MPI.Comm.Allgather_init`."""
         return collectives.allgather(self._endpoint, sendbuf, recvbuf, vector=False).persist(info)
 
-    def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
+    def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, stream: Any = None) -> None:
         """Gather different counts on all ranks; see :meth:`mpi4py.MPI.Comm.Allgatherv`."""
-        collectives.allgather(self._endpoint, sendbuf, recvbuf, vector=True).run()
+        collectives.allgather(self._endpoint, sendbuf, recvbuf, vector=True).run(stream)
 
     def Iallgatherv(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
         """Begin to gather from all; see :meth:`mpi4py.MPI.Comm.Iallgatherv`."""
@@ -139,14 +146,14 @@ class Collectives(CommBase):
         """Persistent form; see :meth:`mpi4py.MPI.Comm.Allgatherv_init`."""
         return collectives.allgather(self._endpoint, sendbuf, recvbuf, vector=True).persist(info)
 
-    def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
+    def Alltoall(self, sendbuf: Any, recvbuf: Any, *, stream: Any = None) -> None:
         """Exchange with all ranks; see :meth:`mpi4py.MPI.Comm.Alltoall`."""
         send, recv = self._small(sendbuf), self._small(recvbuf)
-        if send is not None and recv is not None:
+        if stream is None and send is not None and recv is not None:
             super().Alltoall(send, recv)
             self.stats["Alltoall"].add_plain(sendbuf.nbytes)
         else:
-            collectives.alltoall(self._endpoint, sendbuf, recvbuf, vector=False).run()
+            collectives.alltoall(self._endpoint, sendbuf, recvbuf, vector=False).run(stream)
 
     def Ialltoall(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
         """Begin to exchange with all ranks; see :meth:`mpi4py.MPI.Comm.Ialltoall`."""
@@ -162,9 +169,9 @@ class Collectives(CommBase):
         """Make a request to exchange with all ranks; see :meth:`mpi4py.MPI.Comm.Alltoall_init`."""
         return collectives.alltoall(self._endpoint, sendbuf, recvbuf, vector=False).persist(info)
 
-    def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
+    def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, stream: Any = None) -> None:
         """Exchange different counts with all ranks; see :meth:`mpi4py.MPI.Comm.Alltoallv`."""
-        collectives.alltoall(self._endpoint, sendbuf, recvbuf, vector=True).run()
+        collectives.alltoall(self._endpoint, sendbuf, recvbuf, vector=True).run(stream)
 
     def Ialltoallv(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
         """Begin to exchange different counts; see :meth:`mpi4py.MPI.Comm.Ialltoallv`."""
@@ -192,13 +199,15 @@ class Collectives(CommBase):
 
     # Reductions; ``op`` may be one of uzipmpi's
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> None:
+    def Allreduce(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, *, stream: Any = None
+    ) -> None:
         """Reduce on all ranks; see :meth:`mpi4py.MPI.Comm.Allreduce`."""
-        if self._reduces_plainly(sendbuf, recvbuf, op):
+        if stream is None and self._reduces_plainly(sendbuf, recvbuf, op):
             super().Allreduce(sendbuf, recvbuf, op)
             self.stats["Allreduce"].add_plain(recvbuf.nbytes)
         else:
-            collectives.allreduce(self._endpoint, sendbuf, recvbuf, op).run()
+            collectives.allreduce(self._endpoint, sendbuf, recvbuf, op).run(stream)
 
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> MPI.Request:
         """Begin to reduce on all ranks; see :meth:`mpi4py.MPI.Comm.Iallreduce`."""
@@ -213,13 +222,15 @@ class Collectives(CommBase):
         """Make a request to reduce on all ranks; see :meth:`mpi4py.MPI.Comm.Allreduce_init`."""
         return collectives.allreduce(self._endpoint, sendbuf, recvbuf, op).persist(info)
 
-    def Reduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0) -> None:
+    def Reduce(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, *, stream: Any = None
+    ) -> None:
         """Reduce on one rank; see :meth:`mpi4py.MPI.Comm.Reduce`."""
-        if self._reduces_plainly(sendbuf, recvbuf, op):
+        if stream is None and self._reduces_plainly(sendbuf, recvbuf, op):
             super().Reduce(sendbuf, recvbuf, op, root)
             self.stats["Reduce"].add_plain(sendbuf.nbytes)
         else:
-            collectives.reduce(self._endpoint, sendbuf, recvbuf, op, root).run()
+            collectives.reduce(self._endpoint, sendbuf, recvbuf, op, root).run(stream)
 
     def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0) -> MPI.Request:
         """Begin to reduce on one rank; see :meth:`mpi4py.MPI.Comm.Ireduce`."""
@@ -240,10 +251,16 @@ class Collectives(CommBase):
         return collectives.reduce(self._endpoint, sendbuf, recvbuf, op, root).persist(info)
 
     def Reduce_scatter(
-        self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Any = MPI.SUM
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        recvcounts: Sequence[int] | None = None,
+        op: Any = MPI.SUM,
+        *,
+        stream: Any = None,
     ) -> None:
         """Reduce and scatter; see :meth:`mpi4py.MPI.Comm.Reduce_scatter`."""
-        collectives.reduce_scatter(self._endpoint, sendbuf, recvbuf, recvcounts, op).run()
+        collectives.reduce_scatter(self._endpoint, sendbuf, recvbuf, recvcounts, op).run(stream)
 
     def Ireduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Any = MPI.SUM
@@ -264,9 +281,11 @@ class Collectives(CommBase):
             info
         )
 
-    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> None:
+    def Reduce_scatter_block(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, *, stream: Any = None
+    ) -> None:
         """Reduce and scatter evenly; see :meth:`mpi4py.MPI.Comm.Reduce_scatter_block`."""
-        collectives.reduce_scatter_block(self._endpoint, sendbuf, recvbuf, op).run()
+        collectives.reduce_scatter_block(self._endpoint, sendbuf, recvbuf, op).run(stream)
 
     def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> MPI.Request:
         """Begin to reduce and scatter evenly; see :meth:`mpi4py.MPI.Comm.Ireduce_scatter_block`."""

@@ -184,6 +184,8 @@ class Life(CommBase):
         if self in PREDEFINED.values():
             self.Call_errhandler(MPI.ERR_COMM)
             raise MPI.Exception(MPI.ERR_COMM)
+        if self._end is not None:
+            self._end.handle.disconnect()
         function()
         self._detach()
 

@@ -7,12 +7,13 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
-from uzipmpi import buffers, p2p, receiving, sending
+from uzipmpi import buffers, p2p, receiving, sending, streamed
 from uzipmpi.buffers import INT_MAX, plain_array
 from uzipmpi.comm_probes import Probes
 from uzipmpi.head import HEAD_BYTES
 from uzipmpi.persistent import Prequest
 from uzipmpi.staging import stand_in
+from uzipmpi.streamed import Message
 
 __all__ = ["Messages"]
 
@@ -22,8 +23,12 @@ HAS_ISENDRECV = MPI.Get_version() >= (4, 0)
 class Messages(Probes):
     """Point to point, as mpi4py has it."""
 
-    def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
-        """Send; see :meth:`mpi4py.MPI.Comm.Send`."""
+    def Send(self, buf: Any, dest: int, tag: int = 0, *, stream: Any = None) -> None:
+        """Send; see :meth:`mpi4py.MPI.Comm.Send`, and ``streamed.py`` for ``stream``."""
+        if stream is not None and streamed.exchange(
+            self._endpoint, stream, sent=Message(buf, dest, tag)
+        ):
+            return
         if (
             type(buf) is np.ndarray
             and (nbytes := buf.nbytes) <= self._plain_bytes
@@ -80,8 +85,14 @@ class Messages(Probes):
         source: int = MPI.ANY_SOURCE,
         tag: int = MPI.ANY_TAG,
         status: MPI.Status | None = None,
+        *,
+        stream: Any = None,
     ) -> None:
-        """Receive; see :meth:`mpi4py.MPI.Comm.Recv`."""
+        """Receive; see :meth:`mpi4py.MPI.Comm.Recv`, and ``streamed.py`` for ``stream``."""
+        if stream is not None and streamed.exchange(
+            self._endpoint, stream, received=Message(buf, source, tag)
+        ):
+            return
         if (
             self._end is None
             or self._matching.active
@@ -121,8 +132,17 @@ class Messages(Probes):
         source: int = MPI.ANY_SOURCE,
         recvtag: int = MPI.ANY_TAG,
         status: MPI.Status | None = None,
+        *,
+        stream: Any = None,
     ) -> None:
-        """Send and receive; see :meth:`mpi4py.MPI.Comm.Sendrecv`."""
+        """Send and receive; see :meth:`mpi4py.MPI.Comm.Sendrecv`; ``stream`` as in :meth:`Send`."""
+        if stream is not None and streamed.exchange(
+            self._endpoint,
+            stream,
+            Message(sendbuf, dest, sendtag),
+            Message(recvbuf, source, recvtag),
+        ):
+            return
         outgoing = p2p.Direction(sendbuf, dest, sendtag)
         incoming = p2p.Direction(recvbuf, source, recvtag)
         p2p.exchange(self._endpoint, outgoing, incoming, status)

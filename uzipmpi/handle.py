@@ -19,8 +19,10 @@ from uzipmpi.algorithms.context import TAGS_PER_CALL, Context
 from uzipmpi.algorithms.scratch import Buffers, scratch
 from uzipmpi.config import AGREED, MEASURED, Config
 from uzipmpi.errors import ConfigError
+from uzipmpi.kernels import device
 from uzipmpi.matching import Matching
 from uzipmpi.stats import Stats
+from uzipmpi.transports.ipc import MAX_RANKS, Ipc, connect
 from uzipmpi.transports.mpi_host import MpiHost
 
 __all__ = ["Endpoint", "Handle", "agree", "agree_among", "compresses", "keep", "of"]
@@ -41,10 +43,24 @@ class Handle:
         For each rank the lowest rank on its node.
     threads
         All ranks have ``MPI_THREAD_MULTIPLE``.
+    gpus
+        All ranks have the GPU half, and a GPU.
+
+    Attributes
+    ----------
+    ipc
+        The connection of the ranks' GPUs; None before they are connected.
+    may_link
+        Whether they may be, as far as is known: see ``linking.py``.
     """
 
     def __init__(
-        self, private: MPI.Intracomm, config: Config, nodes: Sequence[int], threads: bool
+        self,
+        private: MPI.Intracomm,
+        config: Config,
+        nodes: Sequence[int],
+        threads: bool,
+        gpus: bool = False,
     ) -> None:
         # Freed when nobody holds the state: operations under way still need it after a Free.
         weakref.finalize(self, _free, private).atexit = False
@@ -53,13 +69,23 @@ class Handle:
         self.config = config
         self.nodes = nodes
         self.threads = threads
+        self.gpus = gpus
         self.rank = private.Get_rank()
         self.size = private.Get_size()
         self.one_node = len(set(nodes)) == 1
         self.stats = Stats()
         summary.enrol(self.stats)
         # Whether a message may come as a head and parts; else every message is plain MPI's.
-        self.framed = threads and compresses(config, self.one_node)
+        by_ipc = gpus and config.transport == "ipc"
+        self.framed = threads and (compresses(config, self.one_node) or by_ipc)
+        self.ipc: Ipc | None = None
+        self.may_link = (
+            gpus
+            and threads
+            and self.one_node
+            and 1 < self.size <= MAX_RANKS
+            and config.transport in ("auto", "ipc")
+        )
         self.matching = Matching()
         # Messages use the lower half of the tags, counted per destination; collectives the third
         # quarter; the last is for persistent collectives, which keep theirs.
@@ -92,9 +118,19 @@ class Handle:
         call = self._calls + next(self._persistent) % self._calls
         return self._half + call * TAGS_PER_CALL
 
+    def disconnect(self) -> None:
+        """Leave the peers' GPUs, once none of them still writes to this one's; collective."""
+        if self.ipc is not None:
+            connection, self.ipc, self.may_link = self.ipc, None, False
+            connection.settle()
+            self.private.Barrier()
+            connection.disconnect()
+            self.private.Barrier()
+            connection.close()
+
     def heir(self, private: MPI.Intracomm, config: Config) -> Handle:
         """Return the state of a duplicate whose ranks are the same; no communication."""
-        return Handle(private, config, self.nodes, self.threads)
+        return Handle(private, config, self.nodes, self.threads, self.gpus)
 
 
 class Endpoint(NamedTuple):
@@ -126,6 +162,8 @@ class Endpoint(NamedTuple):
             call=call,
             blocking=blocking,
             pool=pool,
+            ipc=self.handle.ipc,
+            nodes=self.handle.nodes,
         )
 
 
@@ -163,21 +201,51 @@ def agree(comm: MPI.Comm, config: Config | ConfigError) -> Handle:
     lowest = node.bcast(private.Get_rank())
     node.Free()
     mine = config if isinstance(config, Config) else str(config)
-    everyone = private.allgather((mine, lowest, MPI.Query_thread() >= MPI.THREAD_MULTIPLE))
-    complaint = _complaint([options for options, _, _ in everyone])
+    threads = MPI.Query_thread() >= MPI.THREAD_MULTIPLE
+    everyone = private.allgather((mine, lowest, threads, device.is_available()))
+    complaint = _complaint([options for options, *_ in everyone])
     if complaint or not isinstance(config, Config):
         private.Free()
         raise ConfigError(complaint)
-    nodes = [node for _, node, _ in everyone]
-    threads = all(threads for _, _, threads in everyone)
+    nodes = [node for _, node, *_ in everyone]
+    threads = all(threads for _, _, threads, _ in everyone)
+    gpus = all(gpu for *_, gpu in everyone)
     if config.min_bytes == MEASURED:
         config = config.replace(min_bytes=_break_even(private, config, nodes, threads))
-    handle = Handle(private, config, nodes, threads)
+    handle = Handle(private, config, nodes, threads, gpus)
+    if config.transport == "ipc":
+        _require_ipc(handle)
     lacking = not threads and compresses(config, handle.one_node)
     if lacking and handle.rank == 0 and handle.size > 1:
         logger.warning("not every rank has MPI_THREAD_MULTIPLE: nothing is compressed")
     keep(comm, handle)
     return handle
+
+
+def _require_ipc(handle: Handle) -> None:
+    """Connect the ranks' current GPUs; collective.
+
+    Raises
+    ------
+    ConfigError
+        On every rank, if that is not possible.
+    """
+    if handle.size == 1:
+        return
+    reason = ""
+    if not handle.gpus:
+        reason = "ranks without a GPU, or without uzipmpi's GPU half"
+    elif not handle.one_node:
+        reason = "ranks on several hosts"
+    elif not handle.may_link:
+        reason = f"{handle.size} ranks (at most {MAX_RANKS}), or less than MPI_THREAD_MULTIPLE"
+    else:
+        found = connect(handle.private, device.gpu_half().current_device(), handle.config)
+        if isinstance(found, Ipc):
+            handle.ipc = found
+            return
+        reason = found
+    raise ConfigError(f"transport: expected GPUs that reach each other for 'ipc', found {reason}")
 
 
 def agree_among(comm: MPI.Comm, parent: Handle, config: Config) -> Handle:
@@ -199,7 +267,8 @@ def agree_among(comm: MPI.Comm, parent: Handle, config: Config) -> Handle:
         complaint = _complaint(private.allgather(config))
         private.Free()
         raise ConfigError(complaint)
-    handle = Handle(private, config, _nodes_among(private, parent), parent.threads)
+    nodes = _nodes_among(private, parent)
+    handle = Handle(private, config, nodes, parent.threads, parent.gpus)
     keep(comm, handle)
     return handle
 

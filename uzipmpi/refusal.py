@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from uzipmpi import buffers, selection
+from uzipmpi import buffers, linking, selection
 from uzipmpi.algorithms import operators, registry
 from uzipmpi.algorithms.cuts import even_counts
 from uzipmpi.handle import Endpoint
@@ -22,7 +22,7 @@ from uzipmpi.progress import in_background
 from uzipmpi.selection import Facts
 from uzipmpi.typing import DType, Tensor
 
-__all__ = ["Arguments", "refuse"]
+__all__ = ["Arguments", "presumed", "refuse"]
 
 # Stands in for a tensor of unknown size: what counts is whether frames are expected.
 SOME_BYTES = 8
@@ -65,12 +65,24 @@ class Arguments(NamedTuple):
         return (*counts, *op, *(() if self.root is None else (self.root,)))
 
 
-def refuse(end: Endpoint, given: Arguments, error: Exception) -> None:
-    """Fail in the call that the other ranks are in, if that can be known."""
+def refuse(end: Endpoint, given: Arguments, error: Exception, *, votes: bool = False) -> None:
+    """Fail in the call that the other ranks are in, if that can be known.
+
+    Parameters
+    ----------
+    end, given
+        The communicator, and what the call was given.
+    error
+        What is wrong with that.
+    votes
+        The other ranks may vote about the way the values go, and this one has not.
+    """
     with suppress(Exception):  # the error at hand is the one to raise
         facts = presumed(end, given)
         if facts is None:
             return
+        if votes and linking.linkable(end, facts):
+            linking.find(end, (), votes=True)
         name = selection.choose(end, facts).algorithm
         if name == selection.PLAIN:
             return

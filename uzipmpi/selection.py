@@ -180,6 +180,8 @@ def message(end: Endpoint, tensor: Tensor, dest: int) -> Choice:
     """Choose how a message goes; an empty algorithm means as it is."""
     if not end.handle.framed:
         return Choice("", "no message is compressed between these ranks")
+    if _goes_by_ipc(end, tensor, dest):
+        return Choice(sendrecv.IPC)
     reason = _why_plain_message(end, tensor, dest)
     if reason and not _like_a_head(tensor):
         return Choice("", reason)
@@ -188,6 +190,21 @@ def message(end: Endpoint, tensor: Tensor, dest: int) -> Choice:
     # A message in one piece overlaps nothing, but costs the least Python.
     pieces = min(end.config.chunk_bytes, 2 * cuts.LEAST_BYTES)
     return Choice("chunked" if tensor.nbytes > pieces else "whole", reason)
+
+
+def _goes_by_ipc(end: Endpoint, tensor: Tensor, dest: int) -> bool:
+    """Whether a message goes by kernels of the two ranks' GPUs."""
+    ipc, config = end.handle.ipc, end.config
+    return (
+        ipc is not None
+        and config.transport == "ipc"
+        and config.p2p == "auto"
+        and config.compress != "never"
+        and not config.verify
+        and dest != end.handle.rank
+        and tensor.nbytes >= HEAD_BYTES
+        and getattr(tensor.memory, "device", None) == ipc.device
+    )
 
 
 def _like_a_head(tensor: Tensor) -> bool:

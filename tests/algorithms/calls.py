@@ -43,11 +43,15 @@ class Calls:
         self.transport = transport or MpiHost(self.comm)
         self.rank, self.size = self.comm.rank, self.comm.size
         self._tag = 0
+        # Two nodes, of which one may have more ranks, or one.
+        self.nodes = [
+            0 if rank < max(self.size // 2, 1) else self.size // 2 for rank in range(self.size)
+        ]
 
     def context(self, chunk_bytes: int = 1 << 20, codec: str = "auto", **options: Any) -> Context:
         self._tag += TAGS_PER_CALL
         config = Config(codec=codec, chunk_bytes=chunk_bytes, **options)
-        return Context(self.transport, config, self._tag)
+        return Context(self.transport, config, self._tag, nodes=self.nodes)
 
     def identical(self, array: Array) -> bool:
         """Whether all ranks hold the same bytes."""
@@ -90,6 +94,20 @@ def in_rank_order(op: operators.Operator, inputs: Sequence[Array]) -> Array:
     """Fold with NumPy: float32 for the small types, one rounding at the end."""
     kind = np.float64 if inputs[0].dtype == np.float64 else np.float32
     folded = reduce(WITH_NUMPY[op.name], [values.astype(kind) for values in inputs])
+    if op.name == "avg":
+        folded = folded / kind(len(inputs))
+    return folded.astype(inputs[0].dtype)
+
+
+def by_node(op: operators.Operator, inputs: Sequence[Array], nodes: Sequence[int]) -> Array:
+    """Fold each node's with NumPy and round, then those of the nodes."""
+    first = operators.SUM if op.name == "avg" else op
+    parts = [
+        in_rank_order(first, [one for one, at in zip(inputs, nodes, strict=True) if at == node])
+        for node in dict.fromkeys(nodes)
+    ]
+    kind = np.float64 if inputs[0].dtype == np.float64 else np.float32
+    folded = reduce(WITH_NUMPY[op.name], [part.astype(kind) for part in parts])
     if op.name == "avg":
         folded = folded / kind(len(inputs))
     return folded.astype(inputs[0].dtype)

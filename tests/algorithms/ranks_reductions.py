@@ -13,6 +13,7 @@ from calls import (
     Array,
     Calls,
     around_ring,
+    by_node,
     empty,
     in_rank_order,
     normal,
@@ -28,7 +29,11 @@ from uzipmpi.typing import DType, Tensor
 OPERATORS = (operators.SUM, operators.AVG, operators.MAX, operators.PROD)
 
 
-def expected(name: str, op: Operator, inputs: list[Array], counts: list[int]) -> Array:
+def expected(
+    name: str, op: Operator, inputs: list[Array], counts: list[int], nodes: list[int]
+) -> Array:
+    if name == "hierarchical":
+        return by_node(op, inputs, nodes)
     if name == "ring" and len(inputs) > 1:
         return around_ring(op, inputs, counts)
     return in_rank_order(op, inputs)
@@ -43,7 +48,12 @@ def allreduce(
         recv = empty(mine.size, DType.of(mine.dtype))
         context = calls.context(chunk_bytes, codec)
         run("allreduce", name, context, Tensor.of(mine), Tensor.of(recv), op)
-        assert same(recv, expected(name, op, inputs, counts)), (name, codec, mine.dtype, mine.size)
+        assert same(recv, expected(name, op, inputs, counts, calls.nodes)), (
+            name,
+            codec,
+            mine.dtype,
+            mine.size,
+        )
         assert calls.identical(recv), (name, codec)
         in_place = mine.copy()
         context = calls.context(chunk_bytes, codec)
@@ -77,7 +87,7 @@ def reduce_scatter(
         context = calls.context(chunk_bytes, codec)
         run("reduce_scatter", name, context, Tensor.of(mine), Tensor.of(recv), counts, op)
         start = sum(counts[: calls.rank])
-        whole = expected(name, op, inputs, counts)
+        whole = expected(name, op, inputs, counts, calls.nodes)
         assert same(recv, whole[start : start + recv.size]), (name, counts, mine.dtype)
 
 

@@ -13,3 +13,12 @@ def test_gpu_buffers(mpirun: Callable[..., str], gpu_module: Path, n: int, aware
     """What MPI is told it can reach it reaches here: the emulated GPU's memory is the host's."""
     env = {"UZIPMPI_CUDA_AWARE": str(aware)}
     assert "all the same" in mpirun(n, "ranks_device.py", gpu_module, timeout=300, env=env)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_faults(mpirun: Callable[..., str], gpu_module: Path, n: int) -> None:
+    mpirun(n, "ranks_faults.py", gpu_module, timeout=300)
+
+
+def test_limits(mpirun: Callable[..., str], gpu_module: Path) -> None:
+    mpirun(2, "ranks_limits.py", gpu_module, timeout=300)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import ml_dtypes
@@ -207,6 +208,30 @@ def test_our_datatypes() -> None:
         assert kind.name == f"uzipmpi.{dtype.name}"
         assert buffers.datatype(dtype) is kind
     assert buffers.datatype(DType.FLOAT32) == MPI.FLOAT
+
+
+@pytest.fixture
+def without_half(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """mpi4py's wheel on an MPI without half precision: the type has a handle, of nothing."""
+    cached = (buffers._datatypes, buffers._dtypes, buffers._extra, buffers._integers)
+    monkeypatch.setattr(MPI, "FLOAT16_T", MPI.Datatype.fromhandle(0))
+    for function in cached:
+        function.cache_clear()
+    yield
+    for function in cached:
+        function.cache_clear()
+
+
+@pytest.mark.usefixtures("without_half")
+def test_half_precision_that_mpi_lacks() -> None:
+    half = np.arange(12, dtype=np.float16)
+    assert buffers.plain(half).dtype == np.uint16
+    assert buffers.plain_array(half).dtype == np.uint16
+    memory, kind = buffers.plain([half, "e"])
+    assert memory.nbytes == half.nbytes
+    assert kind.Get_size() == 2
+    assert not buffers.datatype(DType.FLOAT16).is_predefined
+    assert buffers.plain(F4) is F4
 
 
 def test_in_place_and_the_same_memory() -> None:

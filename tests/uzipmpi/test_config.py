@@ -99,4 +99,4 @@ def test_replace() -> None:
 
 
 def test_what_ranks_must_agree_on() -> None:
-    assert set(Rc.__slots__) - set(AGREED) == {"codec", "threads", "log"}
+    assert set(Rc.__slots__) - set(AGREED) == {"codec", "threads", "max_sms", "log"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from mpi4py import MPI
@@ -40,6 +40,14 @@ class MpiHost:
         self.bytes_sent = 0
         self.messages_sent = 0
         self._isend = comm.Isend
+        self._ranks: Sequence[int] = range(self.size)
+
+    def among(self, ranks: Sequence[int]) -> MpiHost:
+        """Return a transport between some of the ranks, which are numbered by their place."""
+        other = copy.copy(self)
+        other._ranks = [self._ranks[rank] for rank in ranks]
+        other.rank, other.size = ranks.index(self.rank), len(ranks)
+        return other
 
     def synchronous(self) -> MpiHost:
         """Return a transport whose sends complete when they are being received, not before."""
@@ -52,12 +60,14 @@ class MpiHost:
         self.bytes_sent += memory.size
         self.messages_sent += 1
         with counted(memory) as (count, datatype):
-            return Transfer(self._isend([memory, count, datatype], dest, tag), memory)
+            return Transfer(self._isend([memory, count, datatype], self._ranks[dest], tag), memory)
 
     def irecv(self, memory: Bytes, source: int, tag: int) -> Transfer:
         """Start receiving at most ``memory.size`` bytes; a larger message fails the transfer."""
         with counted(memory) as (count, datatype):
-            return Transfer(self.comm.Irecv([memory, count, datatype], source, tag), memory)
+            return Transfer(
+                self.comm.Irecv([memory, count, datatype], self._ranks[source], tag), memory
+            )
 
 
 @contextmanager

@@ -1,0 +1,27 @@
+"""What a GPU's driver says is wrong, as an error of MPI's: a program expects no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mpi4py import MPI
+
+from uzipmpi.transports.failure import failure
+
+__all__ = ["reported"]
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Raise an exception of MPI's, with the driver's words, for the driver's errors.
+
+    After a failed kernel the driver refuses all work of this process on that GPU, and every call on
+    its memory raises; buffers in host memory go on working.
+    """
+    try:
+        yield
+    except MPI.Exception:  # it is a RuntimeError as well
+        raise
+    except RuntimeError as error:
+        raise failure(str(error)) from error

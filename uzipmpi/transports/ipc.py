@@ -1,0 +1,295 @@
+"""Ranks of one host whose GPUs reach each other's memory: kernels move the values.
+
+Every rank has memory in which its peers' kernels leave records (``kernels.link``). An exchange is
+one kernel on each rank that takes part; the host only queues it. Both ends must queue the exchanges
+of a route in the same order. There are two: ``ordered``, for what all ranks do in the same order,
+collectives and messages that are given a stream; and ``matched``, for messages that MPI matches, in
+the order in which their receivers say that they are ready.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from uzipmpi.config import Config
+from uzipmpi.kernels import device, link
+from uzipmpi.kernels.device import DeviceMemory, Stream
+from uzipmpi.kernels.link import Fold
+from uzipmpi.transports.failure import failure
+from uzipmpi.typing import DType
+
+__all__ = ["MAX_RANKS", "Ipc", "Lane", "Route", "connect"]
+
+MAX_RANKS = 8
+STATUS_BYTES = 4
+# Bytes travel as values of a type that has their size, uncoded.
+CARRIER = DType.FLOAT8_E5M2
+Job = tuple[int, DeviceMemory]
+
+
+class Route:
+    """Exchanges that both ends queue in the same order.
+
+    Parameters
+    ----------
+    links
+        The memory, and the peers' memory.
+    timeout
+        Seconds that a kernel waits for its peer's.
+    at_once
+        How many exchanges may be under way at a time, all of which must fit the GPU. If it is one,
+        each waits for the one before it, whatever their streams are.
+    """
+
+    def __init__(self, links: link.Links, timeout: float, at_once: int = 1) -> None:
+        self.links = links
+        self._at_once = at_once
+        self._timeout = timeout
+        self._status = device.pinned(STATUS_BYTES, links.device)
+        self._status[:] = 0
+        self._last: Stream | None = None
+        self._lock = threading.Lock()
+
+    def queue(
+        self,
+        stream: Stream,
+        dtype: DType,
+        config: Config,
+        *,
+        sends: Sequence[Job] = (),
+        receives: Sequence[Job] = (),
+        fold: Fold | None = None,
+        word: int = 0,
+    ) -> None:
+        """Queue an exchange in a stream; nothing is waited for.
+
+        Parameters
+        ----------
+        stream
+            Where the kernel goes. What it reads must be there by then.
+        dtype
+            Of all values.
+        config
+            Codec, and how much of the GPU the kernel may occupy.
+        sends, receives
+            Peers and memory; none of a peer twice.
+        fold
+            A reduction over all ranks.
+        word
+            What must be the same on both ends.
+
+        Raises
+        ------
+        mpi4py.MPI.Exception
+            If an earlier exchange has failed: peers' records are out of step then.
+        """
+        with self._lock:
+            self.check()
+            if self._at_once == 1:
+                self._follow(stream)
+            link.exchange(
+                self.links,
+                stream,
+                CARRIER if dtype is DType.BYTES else dtype,
+                sends=sends,
+                receives=receives,
+                fold=fold,
+                word=word,
+                status=self._status,
+                codec=_codec(dtype, config),
+                max_blocks=config.max_sms,
+                at_once=self._at_once,
+                timeout=self._timeout,
+            )
+
+    def _follow(self, stream: Stream) -> None:
+        """Let the exchange come after the one before it, in whatever stream that is.
+
+        What a graph captures has its place where the graph is launched: in what order with others
+        is its owner's affair.
+        """
+        if stream.is_capturing():
+            return
+        if self._last is not None and self._last.handle != stream.handle:
+            stream.wait(self._last.record())
+        self._last = stream
+
+    def check(self) -> None:
+        """Raise what has gone wrong in an exchange, if anything has.
+
+        Raises
+        ------
+        mpi4py.MPI.Exception
+            With the reason, again and again: the route cannot be used any more.
+        """
+        if complaint := link.complaint(int(self._status.view(np.uint32)[0])):
+            raise failure(f"exchange between GPUs: {complaint}")
+
+    def settle(self) -> None:
+        """Wait for all that is queued."""
+        if self._last is not None:
+            self._last.synchronize()
+
+
+def _codec(dtype: DType, config: Config) -> str:
+    if dtype is DType.BYTES:
+        return "raw"
+    return "auto" if config.codec == "ans" else config.codec  # whose blocks are too large
+
+
+class Lane:
+    """The messages from one rank to another, on one of the two: their kernels, one by one.
+
+    Attributes
+    ----------
+    stream
+        Where the kernels go.
+    lock
+        Held while a kernel is queued and numbered.
+    next
+        The number of the next.
+    """
+
+    def __init__(self, route: Route, peer: int) -> None:
+        self._route, self._peer = route, peer
+        self.stream = Stream(route.links.device)
+        self.lock = threading.Lock()
+        self.next = 0
+
+    def send(self, dtype: DType, config: Config, memory: DeviceMemory) -> None:
+        """Queue the sender's kernel."""
+        self._route.queue(self.stream, dtype, config, sends=[(self._peer, memory)])
+
+    def receive(self, dtype: DType, config: Config, memory: DeviceMemory) -> None:
+        """Queue the receiver's kernel."""
+        self._route.queue(self.stream, dtype, config, receives=[(self._peer, memory)])
+
+    def check(self) -> None:
+        """Raise what has gone wrong: see :meth:`Route.check`."""
+        self._route.check()
+
+
+class Ipc:
+    """What a rank needs to exchange values with its peers' GPUs.
+
+    Parameters
+    ----------
+    ordinal
+        The rank's GPU.
+    rank, size
+        Of the communicator.
+    config
+        The options that ranks have agreed on.
+
+    Attributes
+    ----------
+    device
+        The GPU.
+    ordered, matched
+        The two routes.
+    stream
+        Where exchanges go whose caller waits for them.
+    outgoing, incoming
+        The messages to and from each rank.
+    """
+
+    def __init__(self, ordinal: int, rank: int, size: int, config: Config) -> None:
+        self.device = ordinal
+        room = config.max_staging_bytes // 2
+        self.ordered = Route(link.Links(ordinal, rank, size, room), config.timeout)
+        # A message each way with every peer may be under way at a time.
+        self.matched = Route(
+            link.Links(ordinal, rank, size, room), config.timeout, at_once=2 * (size - 1)
+        )
+        self.stream = Stream(ordinal)
+        self.outgoing = [Lane(self.matched, peer) for peer in range(size)]
+        self.incoming = [Lane(self.matched, peer) for peer in range(size)]
+
+    @property
+    def handles(self) -> tuple[bytes, bytes]:
+        """What peers need to reach this rank's memory."""
+        return self.ordered.links.handle, self.matched.links.handle
+
+    def stream_after(self, memories: Iterable[DeviceMemory]) -> Stream:
+        """Return the stream for a call that waits, after what owners of memory have queued."""
+        for memory in memories:
+            if memory.producer is not None:
+                self.stream.wait_for(memory.producer)
+        return self.stream
+
+    def connect(self, peer: int, handles: tuple[bytes, bytes]) -> None:
+        """Reach a peer's memory."""
+        for route, handle in zip((self.ordered, self.matched), handles, strict=True):
+            route.links.connect(peer, handle)
+
+    def settle(self) -> None:
+        """Wait for all that is queued on this rank."""
+        self.ordered.settle()
+        for lane in (*self.outgoing, *self.incoming):
+            lane.stream.synchronize()
+
+    def disconnect(self) -> None:
+        """Leave the peers' memory, as all ranks must before any closes its own."""
+        self.ordered.links.disconnect()
+        self.matched.links.disconnect()
+
+    def close(self) -> None:
+        """Give all memory back."""
+        self.ordered.links.close()
+        self.matched.links.close()
+
+
+def connect(comm: MPI.Intracomm, ordinal: int | None, config: Config) -> Ipc | str:
+    """Connect the GPUs of all ranks, which share a host; collective.
+
+    Parameters
+    ----------
+    comm
+        Nobody else communicates on it now.
+    ordinal
+        This rank's GPU, None if it has none.
+    config
+        The options; those that count here are the same on all ranks.
+
+    Returns
+    -------
+    Ipc or str
+        The same kind on all ranks: the connection, or why there is none.
+    """
+    mine = "" if ordinal is None else link.device_identity(ordinal)
+    identities = comm.allgather(mine)
+    if ordinal is None or "" in identities:
+        return "not every rank has a GPU"
+    if len(set(identities)) < len(identities):
+        return "ranks share a GPU"
+    reached = [theirs == mine or link.can_access(ordinal, theirs) for theirs in identities]
+    if not all(comm.allgather(all(reached))):
+        return "not every GPU reaches the memory of all others"
+    ipc: Any = _attempt(lambda: Ipc(ordinal, comm.Get_rank(), comm.Get_size(), config))
+    offers = comm.allgather(ipc if isinstance(ipc, str) else ipc.handles)
+    refusal = next((offer for offer in offers if isinstance(offer, str)), "")
+    if not refusal:
+
+        def connect_all() -> str:
+            for peer, handles in enumerate(offers):
+                if peer != comm.Get_rank():
+                    ipc.connect(peer, handles)
+            return ""
+
+        refusal = next((text for text in comm.allgather(_attempt(connect_all)) if text), "")
+    if refusal and isinstance(ipc, Ipc):
+        ipc.close()
+    return refusal or ipc
+
+
+def _attempt(action: Any) -> Any:
+    """Return what it returns, or in words what the driver says is wrong: all ranks must go on."""
+    try:
+        return action()
+    except (RuntimeError, ValueError) as error:
+        return str(error) or type(error).__name__
