@@ -193,6 +193,7 @@ inline void Block::enter() {
 
 }  // namespace emulation
 
+constexpr bool kPacksBlocks = false;
 inline int thread_index() { return emulation::running->thread; }
 inline uint32_t block_index() { return emulation::block; }
 inline uint32_t block_count() { return emulation::blocks; }

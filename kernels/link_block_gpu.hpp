@@ -78,10 +78,10 @@ struct LinkBlock {
   }
 };
 
-// Counts a message, by one thread. `before`: when it began.
-UZIP_DEVICE void advance(Progress* progress, const Progress& before, uint32_t records) {
-  progress->messages = before.messages + 1;
-  progress->records = before.records + records;
+// By one thread, when a message is done.
+UZIP_DEVICE void advance(Progress* progress, uint64_t messages, uint64_t records) {
+  progress->messages = messages;
+  progress->records = records;
   progress->blocks = 0;
 }
 

@@ -9,6 +9,11 @@
 namespace uzip::gpu {
 
 template <DType kDType>
+UZIP_DEVICE_CALL bool call_decode_to_room(ArrivedTile tile, uint8_t* values) {
+  return decode_arrived<kDType, true>(tile, values, true);
+}
+
+template <DType kDType>
 class LinkFolder {
  public:
   static constexpr int kTileBytes = float_format(kDType).tile_bytes();
@@ -47,39 +52,61 @@ class LinkFolder {
   }
 
   UZIP_DEVICE bool fold_tile(uint32_t tile, uint32_t next, bool partial) {
+    // The first of the others' tiles is decoded before there are sums for which registers are
+    // needed, and while this rank's own comes.
+    const uint8_t* values = nullptr;
+    ArrivedTile arrived;
+    if (fold_.n_peers > 0) {
+      if (!fetcher_.take(&arrived)) return false;
+      values = is_plain(arrived, partial) ? arrived.bytes
+               : decode_arrived<kDType, true>(arrived, values_room(), true) ? values_room()
+                                                                            : nullptr;
+      if (!is_sound(values)) return false;
+    } else {
+      wait_copies<0>();
+    }
+    sync_lanes();
     Accumulators<kDType> sums(fold_.op, lane_);
     sums.begin(nullptr);
-    const uint64_t place = uint64_t{tile} * kTileBytes;
-    const int n = fold_.n_peers + 1;
-    // What is waited for first brings this rank's own tile along.
-    ArrivedTile arrived{};
-    if (n > 1 && !fetcher_.take(&arrived)) return false;
-    if (n == 1) {
-      wait_copies<0>();
-      sync_lanes();
-    }
-    int left = fold_.n_peers;
 #pragma unroll 1
-    for (int rank = 0; rank < n; ++rank) {
-      if (rank == fold_.position) {
-        fold_own(tile, partial, sums);
-        ask_for_own(next);
-        continue;
+    for (int peer = 0; peer < fold_.n_peers; ++peer) {
+      if (peer == fold_.position) fold_own(tile, next, partial, sums);
+      if (peer > 0) {
+        if (!fetcher_.take(&arrived)) return false;
+        values = is_plain(arrived, partial) ? arrived.bytes
+                 : call_decode_to_room<kDType>(arrived, values_room()) ? values_room()
+                                                                       : nullptr;
+        if (!is_sound(values)) return false;
+        sync_lanes();
       }
-      if (!fold_arrived(arrived, partial, sums)) return false;
-      fetcher_.release();
-      if (--left > 0 && !fetcher_.take(&arrived)) return false;
+      sums.fold(values, true);
+      fetcher_.release();  // the room is free as well
     }
+    if (fold_.position == fold_.n_peers) fold_own(tile, next, partial, sums);
     sums.divide_by(fold_.divisor);
+    store(sums, tile, partial);
+    return true;
+  }
+
+  // Whether the values are in the stage as they are.
+  UZIP_DEVICE static bool is_plain(const ArrivedTile& tile, bool partial) {
+    return partial ||
+           (tile.entry.kind == TileKind::kRaw && tile.entry.units * kAlignment == kTileBytes);
+  }
+  UZIP_DEVICE bool is_sound(const uint8_t* values) const {
+    if (values == nullptr && lane_ == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
+    return values != nullptr;
+  }
+
+  UZIP_DEVICE void store(const Accumulators<kDType>& sums, uint32_t tile, bool partial) const {
+    uint8_t* out = fold_.out + uint64_t{tile} * kTileBytes;
     const bool aligned = is_aligned(fold_.out, kAlignment);
-    MemorySink<kDType> sink{partial ? own_room() : fold_.out + place, partial || aligned, lane_};
+    MemorySink<kDType> sink{partial ? own_room() : out, partial || aligned, lane_};
 #pragma unroll
     for (int row = 0; row < kRows; ++row) sink.put(row, sums.rounded(row));
-    if (partial) {
-      sync_lanes();
-      copy_values<kDType>(fold_.out + place, own_room(), records_.remaining, lane_);
-    }
-    return true;
+    if (!partial) return;
+    sync_lanes();
+    copy_values<kDType>(out, own_room(), records_.remaining, lane_);
   }
 
   // Where own values are aligned, a whole tile of them is on its way while others are folded.
@@ -92,7 +119,8 @@ class LinkFolder {
   }
 
   // Lanes write what they alone have read, so the result may be stored there.
-  UZIP_DEVICE void fold_own(uint32_t tile, bool partial, Accumulators<kDType>& sums) {
+  UZIP_DEVICE void fold_own(uint32_t tile, uint32_t next, bool partial,
+                            Accumulators<kDType>& sums) const {
     const uint8_t* values = fold_.own + uint64_t{tile} * kTileBytes;
     if (partial) {
       sync_lanes();  // the room may still be read
@@ -101,21 +129,7 @@ class LinkFolder {
     }
     const bool staged = partial || is_aligned(fold_.own, kAlignment);
     sums.fold(staged ? own_room() : values, staged);
-  }
-
-  UZIP_DEVICE bool fold_arrived(const ArrivedTile& tile, bool partial, Accumulators<kDType>& sums) {
-    const bool raw = tile.entry.kind == TileKind::kRaw;
-    if (partial || (raw && tile.entry.units * kAlignment == kTileBytes)) {
-      sums.fold(tile.bytes, true);
-      return true;
-    }
-    if (!decode_arrived<kDType, true>(tile, values_room(), true)) {
-      if (lane_ == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
-      return false;
-    }
-    sync_lanes();
-    sums.fold(values_room(), true);
-    return true;  // the room is free for the next one when the tile is released
+    ask_for_own(next);
   }
 
   const LinkFold& fold_;

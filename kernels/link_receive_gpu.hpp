@@ -19,7 +19,7 @@ constexpr int kStages = float_format(kDType).itemsize <= 2 ? 2 : 1;
 template <DType kDType>
 struct Incoming {
   int link;
-  Progress before;    // this message
+  uint64_t messages;  // before this one
   uint64_t sequence;  // of record 0 among all of the link
   bool coded;
   int menu;
@@ -384,7 +384,8 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
   const LinkBlock& block = LinkBlock::get();
   const RegionHead* head = block.links[link].here.head();
   const Progress before = head->received;
-  incoming->before = before;
+  incoming->messages = before.messages;
+  incoming->sequence = before.records;
   if (block.is_aborted(link)) return false;
   const uint64_t number = before.messages + 1;
   const Opening* opening = &head->openings[(number - 1) % kOpenings];
@@ -404,7 +405,6 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
   const TierParameters parameters{
       found.menu, found.base, found.zero_planes, {found.order[0], found.order[1]}};
   incoming->link = link;
-  incoming->sequence = before.records;
   incoming->coded = found.coded != 0;
   incoming->menu = found.menu;
   incoming->code = TileCode::of<kDType>(parameters);
@@ -437,8 +437,8 @@ UZIP_DEVICE void close_all(const int* links, int n, uint32_t records) {
   ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
   for (int i = 0; i < n; ++i) {
     const Link& link = room.block.links[links[i]];
-    const Progress& before = room.incoming[i].before;
-    advance(&link.here.head()->received, before, records);
+    const Incoming<kDType>& before = room.incoming[i];
+    advance(&link.here.head()->received, before.messages + 1, before.sequence + records);
     store_relaxed_system(&link.there.head()->taken, before.messages + 1);
   }
 }

@@ -357,26 +357,31 @@ UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message
   const auto records = Records::of(message.count, float_format(kDType).itemsize);
   if (thread_index() == 0) room.block.failed = room.block.is_aborted(message.link);
   choose_for<kDType>(exchange, message);
-  const bool is_last = thread_index() == 0 && LinkBlock::is_last(progress, message.blocks);
-  if (!room.block.failed) {
-    if (warp == kSenders) {
-      if (lane == 0 && block == 0) open_message(exchange, message, room.choice, before.messages);
-      sync_lanes();
+  if (warp == kSenders) {
+    bool is_last = false;
+    if (lane == 0) {
+      if (block == 0 && !room.block.failed) {
+        open_message(exchange, message, room.choice, before.messages);
+      }
+      is_last = LinkBlock::is_last(progress, message.blocks);
+    }
+    sync_lanes();
+    if (!room.block.failed) {
       const auto turns = WorkerTurns::of(records.all(), block, message.blocks, lane, kSenders);
       raise_flags(room.mail, room.block.links[message.link].there, before.records, turns, lane);
+    }
+    if (is_last) advance(progress, before.messages + 1, before.records + records.all());
+  } else if (!room.block.failed) {
+    const auto turns = WorkerTurns::of(records.all(), block, message.blocks, warp, kSenders);
+    Sender<kDType> sender(message, before.records, turns);
+    if (room.choice.raw) {
+      sender.template run<kRawMenu>();
+    } else if (room.choice.packed) {
+      sender.template run<kPackedMenu>();
     } else {
-      const auto turns = WorkerTurns::of(records.all(), block, message.blocks, warp, kSenders);
-      Sender<kDType> sender(message, before.records, turns);
-      if (room.choice.raw) {
-        sender.template run<kRawMenu>();
-      } else if (room.choice.packed) {
-        sender.template run<kPackedMenu>();
-      } else {
-        with_menu<1, 2, 3>(room.choice.parameters.menu, sender);
-      }
+      with_menu<1, 2, 3>(room.choice.parameters.menu, sender);
     }
   }
-  if (is_last) advance(progress, before, records.all());
 }
 
 }  // namespace uzip::gpu

@@ -92,10 +92,26 @@ namespace uzip::gpu {
 
 using Stream = UZIP_VENDOR(Stream_t);
 
+#if defined(UZIP_PACKED_THREADS) && !defined(__HIPCC__)
+// In a source that defines this, a vendor's block is made of up to four of ours, of so many threads,
+// which have nothing to do with each other but that they are on one processor. Each has an equal
+// part of the shared memory.
+constexpr bool kPacksBlocks = true;
+UZIP_DEVICE uint32_t packed_blocks() { return blockDim.x / UZIP_PACKED_THREADS; }
+UZIP_DEVICE uint32_t packed_index() { return threadIdx.x / UZIP_PACKED_THREADS; }
+UZIP_DEVICE int thread_index() { return static_cast<int>(threadIdx.x % UZIP_PACKED_THREADS); }
+UZIP_DEVICE uint32_t block_index() { return blockIdx.x * packed_blocks() + packed_index(); }
+UZIP_DEVICE uint32_t block_count() { return gridDim.x * packed_blocks(); }
+UZIP_DEVICE void sync_block() {
+  asm volatile("bar.sync %0, %1;" ::"r"(packed_index()), "n"(UZIP_PACKED_THREADS) : "memory");
+}
+#else
+constexpr bool kPacksBlocks = false;
 UZIP_DEVICE int thread_index() { return static_cast<int>(threadIdx.x); }
 UZIP_DEVICE uint32_t block_index() { return blockIdx.x; }
 UZIP_DEVICE uint32_t block_count() { return gridDim.x; }
 UZIP_DEVICE void sync_block() { __syncthreads(); }
+#endif
 UZIP_DEVICE void fence_device() { __threadfence(); }
 
 // Memory that other devices and processes read or write while the kernel runs; what waits in it is
@@ -248,7 +264,14 @@ UZIP_DEVICE void prefetch(const void* line) {
 // The shared memory that the launch gave the block.
 UZIP_DEVICE uint8_t* shared_memory() {
   extern __shared__ __align__(16) uint8_t uzip_shared[];
+#if defined(UZIP_PACKED_THREADS) && !defined(__HIPCC__)
+  uint32_t bytes;
+  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+  const uint32_t n = packed_blocks();
+  return uzip_shared + packed_index() * (n == 3 ? bytes / 3 : bytes >> n / 2);
+#else
   return uzip_shared;
+#endif
 }
 
 // Blocks of a kernel that the current device holds at a time, at least 1.
