@@ -9,6 +9,7 @@
 
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -197,6 +198,12 @@ inline uint32_t or32(uint32_t word) {
   uint32_t all = 0;
   for (int lane = 0; lane < emulation::kLanes; ++lane) all |= words[lane];
   return all;
+}
+inline uint32_t max32(uint32_t word) {
+  const uint32_t* words = emulation::running->exchange(word);
+  uint32_t most = 0;
+  for (int lane = 0; lane < emulation::kLanes; ++lane) most = std::max(most, words[lane]);
+  return most;
 }
 
 inline int popcount(uint32_t word) { return __builtin_popcount(word); }

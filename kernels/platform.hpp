@@ -111,6 +111,14 @@ UZIP_DEVICE uint32_t or32(uint32_t word) {
   for (int mask = 1; mask < 32; mask *= 2) word |= shuffle_xor32(word, mask);
   return word;
 }
+UZIP_DEVICE uint32_t max32(uint32_t word) {
+#pragma unroll
+  for (int mask = 1; mask < 32; mask *= 2) {
+    const uint32_t other = shuffle_xor32(word, mask);
+    word = other > word ? other : word;
+  }
+  return word;
+}
 #else
 UZIP_DEVICE void sync_lanes() { __syncwarp(); }
 UZIP_DEVICE uint32_t ballot32(bool vote) { return __ballot_sync(~0u, vote); }
@@ -121,6 +129,7 @@ UZIP_DEVICE uint32_t shuffle_xor32(uint32_t word, int mask) {
 }
 UZIP_DEVICE uint32_t sum32(uint32_t word) { return __reduce_add_sync(~0u, word); }
 UZIP_DEVICE uint32_t or32(uint32_t word) { return __reduce_or_sync(~0u, word); }
+UZIP_DEVICE uint32_t max32(uint32_t word) { return __reduce_max_sync(~0u, word); }
 #endif
 
 UZIP_DEVICE int popcount(uint32_t word) { return __popc(word); }

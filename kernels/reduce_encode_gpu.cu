@@ -164,7 +164,8 @@ reduce_encode_kernel(Fold fold, Forecast forecast, uint8_t* out, uint8_t* frame,
   sync_block();
   FoldSource<kDType> source(out);
   GroupEncoder encoder(source, frame, scratch, room.encode, part);
-  const bool raw = choice.raw || !encoder.has_room() || Folding::tiles() == 0;
+  const bool raw = choice.raw || Folding::tiles() == 0 ||
+                   !has_room_for_tails<kDType>(source.count(), choice.parameters);
   if (raw) {
     source.write_values(frame + kHeaderBytes, part);
   } else {

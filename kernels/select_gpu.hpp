@@ -11,7 +11,6 @@
 
 namespace uzip::gpu {
 
-constexpr int kSampleRun = 64;  // neighbouring values that are sampled together
 constexpr int kSampleRuns = 64;
 constexpr uint32_t kMinEvidence = 256;  // values without which a plane is not believed to be zero
 // In 1/50 bits per value: what a level costs in time, as in select.cpp.
@@ -46,21 +45,22 @@ struct Choice {
   bool raw;       // not worth coding
 };
 
-// Where the sampled values are: runs spread evenly over the tensor, with jitter, as a stride that
-// is a multiple of a row would only ever see the same columns.
+// Where the sampled values are: runs of kRun neighbouring values spread evenly over the tensor, with
+// jitter, as a stride that is a multiple of a row would only ever see the same columns.
+template <int kRun>
 struct Sample {
-  static constexpr uint32_t kRunOctets = kSampleRun / 8;
+  static constexpr uint32_t kRunOctets = kRun / 8;
   uint32_t octets;  // of neighbouring values
   uint32_t jitter;  // places that a run has to choose from
   uint64_t stride;  // of the runs
 
   UZIP_DEVICE static Sample of(uint64_t count) {
-    constexpr uint64_t kAll = kSampleRun * kSampleRuns;
-    const auto runs = static_cast<uint32_t>(count < kAll ? count / kSampleRun : kSampleRuns);
+    constexpr uint64_t kAll = kRun * kSampleRuns;
+    const auto runs = static_cast<uint32_t>(count < kAll ? count / kRun : kSampleRuns);
     // 64-bit divisions would take longer than all else here.
     const uint64_t stride =
         runs == kSampleRuns ? count / kSampleRuns : static_cast<uint32_t>(count) / runs;
-    const uint64_t slack = stride - kSampleRun + 1;
+    const uint64_t slack = stride - kRun + 1;
     return {runs * kRunOctets, static_cast<uint32_t>(slack < 0xFFFFFFFFu ? slack : 0xFFFFFFFFu),
             stride};
   }
@@ -74,59 +74,96 @@ struct Sample {
   }
 };
 
-// Counts the sampled values.
+// An octet at most for each thread of a block: the values are waited for only once.
+using TierSample = Sample<32>;
+static_assert(kSampleRuns * TierSample::kRunOctets == kThreads);
+// A table of frequencies wants more.
+using AnsSample = Sample<64>;
+
+// Counts the values of this thread's octet, if it has one. Neighbouring lanes have the octets of a
+// run, all of them or none.
 template <DType kDType>
-UZIP_DEVICE void draw_sample(const uint8_t* values, uint64_t count, bool aligned,
-                             SelectRoom<kDType>& room) {
+UZIP_DEVICE void count_octet(const Run<kDType>& octet, bool present, SelectRoom<kDType>& room) {
   using V = Value<kDType>;
   using Word = typename V::Word;
   constexpr int kCopies = kHistogramCopies<kDType>;
-  const Sample sample = Sample::of(count);
-  const int thread = thread_index();
+  constexpr int kItemsize = V::kFormat.itemsize;
+  constexpr int kRunLanes = TierSample::kRunOctets;
+  const int lane = thread_index() % kLanes;
+  // The first value of the run.
+  const int first_lane = lane / kRunLanes * kRunLanes;
+  Word first = static_cast<Word>(shuffle32(octet.words[0], first_lane));
+  if constexpr (kItemsize == 8) first |= uint64_t{shuffle32(octet.words[1], first_lane)} << 32;
   uint64_t rest_bits = 0;
   uint32_t zeros = 0;
-  uint32_t constants = 0;
-  uint32_t mixed = 0;
-  // Neighbouring lanes have the octets of a run, all of them or none.
-#pragma unroll 1
-  for (uint32_t base = 0; base < sample.octets; base += kThreads) {
-    const uint32_t octet = base + static_cast<uint32_t>(thread);
-    const bool present = octet < sample.octets;
-    Run<kDType> words{};
-    if (present) {
-      words = Run<kDType>::load(values + sample.first(octet) * V::kFormat.itemsize, aligned);
-    }
-    constexpr int kItemsize = V::kFormat.itemsize;
-    // The first value of the run.
-    const int first_lane = thread % kLanes / Sample::kRunOctets * Sample::kRunOctets;
-    Word first = static_cast<Word>(shuffle32(words.words[0], first_lane));
-    if constexpr (kItemsize == 8) first |= uint64_t{shuffle32(words.words[1], first_lane)} << 32;
-    uint32_t zeros_here = 0;
-    bool differs = false;
+  bool differs = false;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      Word value;
-      if constexpr (kItemsize == 8) {
-        value = uint64_t{words.words[2 * i + 1]} << 32 | words.words[2 * i];
-      } else {
-        value = static_cast<Word>(words.words[i * kItemsize / 4] >> 8 * (i * kItemsize % 4));
-      }
-      rest_bits |= V::rest(value);
-      zeros_here += value == 0 ? 1 : 0;
-      differs = differs || value != first;
-      if (present) atomic_add(room.copies + V::symbol(value) * kCopies + thread % kCopies, 1);
+  for (int i = 0; i < 8; ++i) {
+    Word value;
+    if constexpr (kItemsize == 8) {
+      value = uint64_t{octet.words[2 * i + 1]} << 32 | octet.words[2 * i];
+    } else {
+      value = static_cast<Word>(octet.words[i * kItemsize / 4] >> 8 * (i * kItemsize % 4));
     }
-    const bool run_differs = (ballot32(differs) >> first_lane & 0xFF) != 0;
-    if (!present) continue;
-    zeros += zeros_here;
-    constants += run_differs ? 0 : 8;
-    mixed += run_differs ? zeros_here : 0;
+    rest_bits |= V::rest(value);
+    zeros += value == 0 ? 1 : 0;
+    differs = differs || value != first;
+    if (present) atomic_add(room.copies + V::symbol(value) * kCopies + lane % kCopies, 1);
   }
-  atomic_or(&room.rest_bits[0], static_cast<uint32_t>(rest_bits));
-  atomic_or(&room.rest_bits[1], static_cast<uint32_t>(rest_bits >> 32));
+  const bool run_differs = (ballot32(differs) >> first_lane & ((1u << kRunLanes) - 1)) != 0;
+  // Lanes without values have zeros, which add no bits.
+  const uint32_t low = or32(static_cast<uint32_t>(rest_bits));
+  const uint32_t high = kItemsize > 4 ? or32(static_cast<uint32_t>(rest_bits >> 32)) : 0;
+  if (lane == 0) atomic_or(&room.rest_bits[0], low);
+  if (kItemsize > 4 && lane == 0) atomic_or(&room.rest_bits[1], high);
+  if (!present) return;
   if (zeros != 0) atomic_add(&room.zeros, zeros);
-  if (constants != 0) atomic_add(&room.constants, constants);
-  if (mixed != 0) atomic_add(&room.mixed, mixed);
+  if (!run_differs) atomic_add(&room.constants, 8);
+  if (run_differs && zeros != 0) atomic_add(&room.mixed, zeros);
+}
+
+// Draws a sample and counts its symbols; returns how many values it has.
+template <DType kDType>
+UZIP_DEVICE uint32_t draw_sample(const uint8_t* values, uint64_t count, bool aligned,
+                                 SelectRoom<kDType>& room) {
+  constexpr int kCopies = kHistogramCopies<kDType>;
+  constexpr int kSymbols = SelectRoom<kDType>::kSymbols;
+  const auto sample = TierSample::of(count);
+  const auto octet = static_cast<uint32_t>(thread_index());
+  const bool present = octet < sample.octets;
+  Run<kDType> words{};
+  if (present) {
+    words = Run<kDType>::load(values + sample.first(octet) * float_format(kDType).itemsize, aligned);
+  }
+  for (int i = thread_index(); i < kSymbols * kCopies / 4; i += kThreads) {
+    reinterpret_cast<Chunk*>(room.copies)[i] = Chunk{};
+  }
+  if (thread_index() == 0) {
+    room.zeros = room.constants = room.mixed = room.rest_bits[0] = room.rest_bits[1] = 0;
+  }
+  sync_block();
+  count_octet<kDType>(words, present, room);
+  sync_block();
+  return sample.values();
+}
+
+// Values of the sample that have a symbol, in all copies of the histogram.
+template <DType kDType>
+UZIP_DEVICE uint32_t count_of(const SelectRoom<kDType>& room, int symbol) {
+  constexpr int kCopies = kHistogramCopies<kDType>;
+  uint32_t n = 0;
+  if constexpr (kCopies % 4 == 0) {
+    // Copies of a symbol are neighbours.
+#pragma unroll
+    for (int i = 0; i < kCopies / 4; ++i) {
+      const Chunk chunk = reinterpret_cast<const Chunk*>(room.copies)[symbol * (kCopies / 4) + i];
+      n += chunk.words[0] + chunk.words[1] + chunk.words[2] + chunk.words[3];
+    }
+  } else {
+#pragma unroll
+    for (int copy = 0; copy < kCopies; ++copy) n += room.copies[symbol * kCopies + copy];
+  }
+  return n;
 }
 
 // Whether zeros, or runs of equal values, are so many that packed tiles pay, as in select.cpp.
@@ -134,15 +171,6 @@ template <DType kDType>
 UZIP_DEVICE bool wants_packed(const SelectRoom<kDType>& room, uint32_t values) {
   const uint32_t special = room.zeros > room.constants ? room.zeros : room.constants;
   return special * 8 >= values;
-}
-
-UZIP_DEVICE uint32_t max32(uint32_t word) {
-#pragma unroll
-  for (int mask = 1; mask < 32; mask *= 2) {
-    const uint32_t other = shuffle_xor32(word, mask);
-    word = other > word ? other : word;
-  }
-  return word;
 }
 
 // The window of 16 neighbouring symbols that holds most values, the first such, as each warp's best
@@ -169,14 +197,16 @@ UZIP_DEVICE int rank_symbols(SelectRoom<kDType>& room, uint32_t base, uint32_t v
   const int offset = lane % kWindow;
   const uint32_t mine =
       room.histogram[(base + static_cast<uint32_t>(offset)) % SelectRoom<kDType>::kSymbols];
+  const uint32_t key = mine << 4 | static_cast<uint32_t>(kWindow - 1 - offset);
   int rank = 0;
   uint32_t before = 0;  // values of lower rank
 #pragma unroll
   for (int other = 0; other < kWindow; ++other) {
-    const uint32_t theirs = shuffle32(mine, other);
-    const bool above = theirs > mine || (theirs == mine && other < offset);
-    rank += above ? 1 : 0;
-    before += above ? theirs : 0;
+    const uint32_t theirs = shuffle32(key, other);
+    if (theirs > key) {
+      ++rank;
+      before += theirs >> 4;
+    }
   }
   if (lane < 2) room.order[lane] = 0;
   sync_lanes();
@@ -253,7 +283,7 @@ UZIP_DEVICE void conclude(SelectRoom<kDType>& room, uint32_t values, const Encod
   const int candidate = lane % kMenus;
   const uint32_t cost =
       menu_cost(Menu::of(candidate), room.left, float_format(kDType).symbol_bytes());
-  // Cheapest first, then lowest index. 4096 values x 23 bits x kBitCost fit 28 bits.
+  // Cheapest first, then lowest index. 2048 values x 23 bits x kBitCost fit 28 bits.
   const bool allowed = options.menu < 0 || options.menu == candidate;
   best = max32(allowed ? (0x0FFFFFFFu - cost) << 3 | static_cast<uint32_t>(7 - candidate) : 0);
   const auto menu = static_cast<int>(7 - (best & 7));
@@ -272,23 +302,10 @@ UZIP_DEVICE void conclude(SelectRoom<kDType>& room, uint32_t values, const Encod
 template <DType kDType>
 UZIP_DEVICE void choose(const uint8_t* values, uint64_t count, bool aligned,
                         const EncodeOptions& options, SelectRoom<kDType>& room, Choice* choice) {
-  constexpr int kCopies = kHistogramCopies<kDType>;
-  constexpr int kSymbols = SelectRoom<kDType>::kSymbols;
   const int thread = thread_index();
-  for (int i = thread; i < kSymbols * kCopies / 4; i += kThreads) {
-    reinterpret_cast<Chunk*>(room.copies)[i] = Chunk{};
-  }
-  if (thread == 0) {
-    room.zeros = room.constants = room.mixed = room.rest_bits[0] = room.rest_bits[1] = 0;
-  }
-  const uint32_t values_sampled = Sample::of(count).values();
-  sync_block();
-  draw_sample<kDType>(values, count, aligned, room);
-  sync_block();
-  for (int symbol = thread; symbol < kSymbols; symbol += kThreads) {
-    uint32_t n = 0;
-#pragma unroll
-    for (int copy = 0; copy < kCopies; ++copy) n += room.copies[symbol * kCopies + copy];
+  const uint32_t values_sampled = draw_sample<kDType>(values, count, aligned, room);
+  for (int symbol = thread; symbol < SelectRoom<kDType>::kSymbols; symbol += kThreads) {
+    uint32_t n = count_of(room, symbol);
     // Zeros are not coded in packed tiles, or hardly any.
     if (symbol == 0 && wants_packed(room, values_sampled)) n -= room.zeros;
     room.histogram[symbol] = n;
