@@ -236,6 +236,8 @@ int resident_blocks(Kernel, int, size_t) {
   return emulation::resident;
 }
 
+constexpr bool kLargeShared = true;
+
 template <typename Kernel, typename... Arguments>
 const char* launch(Kernel kernel, int blocks, int threads, size_t shared_bytes, Stream stream,
                    Arguments... arguments) {

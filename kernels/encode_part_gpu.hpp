@@ -159,9 +159,10 @@ UZIP_DEVICE_CALL void encode_any_groups(Tensor tensor, uint8_t* frame, EncodeScr
   TensorSource<kDType> source{tensor};
   GroupEncoder encoder(source, frame, scratch, room, part);
   encoder.template run<kAnyMenu>();
+  encoder.take_no_more();
 }
 
-// For with_menu().
+// For CompiledMenus::choose().
 template <DType kDType, typename Encoder>
 struct GroupsStep {
   Encoder& encoder;
@@ -182,15 +183,17 @@ struct GroupsStep {
   }
 };
 
-// Writes a part of the frame of a tensor; all blocks of the frame call it. Shared memory begins
-// with the room.
+// Writes a part of the frame of a tensor; all blocks of the frame call it. Shared memory is an
+// AheadRoom.
 template <DType kDType>
 UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
-                             const EncodeOptions& options, EncodeRoom<kDType>& room, Part part) {
+                             const EncodeOptions& options, Part part) {
+  EncodeRoom<kDType>& room = AheadRoom<kDType>::get().encode;
   TensorSource<kDType> source{tensor};
   if (kEncodesAhead<kDType> && tensor.aligned) {
     const int warp = thread_index() / kLanes;
-    source.fetch(part.block * kGroupTiles + static_cast<uint32_t>(warp), room.stages[warp]);
+    source.fetch(part.block * kGroupTiles + static_cast<uint32_t>(warp),
+                 AheadRoom<kDType>::get().stages[warp]);
   }
   choose<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.select, &room.choice);
   room.tables.fill(Menu::of(room.choice.parameters.menu), room.choice.digits, thread_index());
@@ -205,7 +208,8 @@ UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch
   }
   GroupEncoder encoder(source, frame, scratch, room, part);
   GroupsStep<kDType, decltype(encoder)> step{encoder, tensor, frame, scratch, part};
-  with_menu<1, 2, 3>(tensor.aligned ? room.choice.parameters.menu : kAnyMenu, step);
+  CompiledMenus::choose(tensor.aligned ? room.choice.parameters.menu : kAnyMenu, step);
+  encoder.take_no_more();
   if (part.block == 0) encoder.write_remainder();
   encoder.finish();
 }

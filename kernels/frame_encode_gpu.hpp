@@ -13,21 +13,12 @@
 
 namespace uzip::gpu {
 
-// A warp that fetches its next tile while it codes one does not wait for memory. That takes more
-// shared memory than larger types have, if four blocks are to be on a multiprocessor.
-template <DType kDType>
-constexpr bool kEncodesAhead = float_format(kDType).itemsize <= 2;
-
 template <DType kDType>
 struct EncodeRoom {
-  static constexpr int kStageChunks =
-      kEncodesAhead<kDType> ? float_format(kDType).tile_bytes() / kAlignment : 1;
   struct Dense {
     OffsetRoom<kDType> offsets[kWarps];
     uint32_t tails[2][kWarps][kTailWords<kDType>];  // of two groups in turn
   };
-
-  alignas(16) Chunk stages[kWarps][kStageChunks];  // each warp's next tile, on its way
   union {
     SelectRoom<kDType> select;
     Dense dense;
@@ -38,6 +29,27 @@ struct EncodeRoom {
   alignas(16) uint32_t sizes[2][kWarps];  // bytes of the tails of a group
   uint32_t units[2];                      // where these go; kNoUnit: nowhere
   bool is_last;
+};
+
+// A warp that fetches its next tile while it codes one does not wait for memory. The largest types
+// have not the shared memory for it.
+template <DType kDType>
+constexpr bool kEncodesAhead = float_format(kDType).itemsize <= (kLargeShared ? 4 : 2);
+
+// Blocks on a multiprocessor, as many as shared memory has room for.
+template <DType kDType>
+constexpr int kEncodeResident = float_format(kDType).itemsize <= 2 ? 4 : 2;
+
+// The same, and each warp's next tile on its way: what shared memory begins with in kernels that
+// encode tensors.
+template <DType kDType>
+struct AheadRoom {
+  static constexpr int kStageChunks =
+      kEncodesAhead<kDType> ? float_format(kDType).tile_bytes() / kAlignment : 1;
+  EncodeRoom<kDType> encode;
+  Chunk stages[kWarps][kStageChunks];
+
+  UZIP_DEVICE static AheadRoom& get() { return *reinterpret_cast<AheadRoom*>(shared_memory()); }
 };
 constexpr uint32_t kNoUnit = ~0u;
 
@@ -195,17 +207,17 @@ class GroupEncoder {
         warp_(thread_index() / kLanes),
         lane_(thread_index() % kLanes) {}
 
-  // Codes this block's groups.
+  // Codes this block's groups; take_no_more() is to follow.
   template <int kMenu>
   UZIP_DEVICE void run() {
     int turn = 0;
     for (uint32_t group = part_.block; group < groups(); group += part_.blocks, turn ^= 1) {
       take(code_tile<kMenu>(group, turn));
     }
-    take_no_more();
   }
 
-  // The same, of aligned values in memory; the first tiles have been asked for.
+  // The same, of aligned values in memory; the first tiles have been asked for. Shared memory is an
+  // AheadRoom.
   template <int kMenu>
   UZIP_DEVICE void run_ahead() {
     int turn = 0;
@@ -215,7 +227,6 @@ class GroupEncoder {
       if (tile.present) code_fetched<kMenu>(&tile);
       take(tile);
     }
-    take_no_more();
   }
 
   // A tile whose tail is still in the room, or, if not coded, with the source.
@@ -242,16 +253,16 @@ class GroupEncoder {
     return result;
   }
   UZIP_DEVICE CodedTile begin_tile(uint32_t group, int turn) const {
-    return {group, turn, 0, 0, 0, true, tile_of(group) < sections_.tiles};
+    return {group, turn, 0, 0, 0, true, tile_of(group) < static_cast<uint32_t>(sections_.tiles)};
   }
 
   // Codes the values of the tile that `result` says.
   template <int kMenu>
   UZIP_DEVICE void code_values(const uint8_t* values, CodedTile* result) {
     uint8_t* head = head_of(result->group);
-    result->bytes = encode_dense_tile<kDType, kMenu>(code_, digits_, room_.tables, values,
-                                                     source_.aligned(), head, offsets(),
-                                                     tail(result->turn), lane_);
+    result->bytes =
+        encode_dense_tile<kDType, kMenu>(code_, digits_, room_.tables, values, source_.aligned(),
+                                         head, offsets(), tail(result->turn), lane_);
     if (result->bytes == kNotCodable) leave_raw(values, head, result);
   }
 
@@ -260,9 +271,9 @@ class GroupEncoder {
   UZIP_DEVICE void code_fetched(CodedTile* result) {
     const uint8_t* values = source_.values(tile_of(result->group));
     uint8_t* head = head_of(result->group);
-    Chunk* stage = room_.stages[warp_];
-    // Of values of 2 bytes a lane has fetched those that it loads; of others not.
-    constexpr bool kShared = kFormat.itemsize != 2;
+    Chunk* stage = AheadRoom<kDType>::get().stages[warp_];
+    // A lane has fetched the very chunks that it loads only where 8 values are one.
+    constexpr bool kShared = 8 * kFormat.itemsize != kAlignment;
     wait_copies<0>();
     if constexpr (kShared) sync_lanes();
     uint32_t digits[kQuads];
@@ -347,8 +358,8 @@ class GroupEncoder {
     if (last_.coded) {
       store_tail(to, tail(last_.turn), last_.bytes, lane_);
     } else {
-      copy_bytes(to, source_.values_again(tile) + code_.stride,
-                 static_cast<uint64_t>(last_.bytes), static_cast<uint64_t>(lane_), kLanes);
+      copy_bytes(to, source_.values_again(tile) + code_.stride, static_cast<uint64_t>(last_.bytes),
+                 static_cast<uint64_t>(lane_), kLanes);
     }
     if (lane_ == 0) {
       const auto kind = static_cast<int>(last_.coded ? TileKind::kCoded : TileKind::kRaw);

@@ -210,9 +210,8 @@ UZIP_DEVICE PackedTile encode_packed_tile(const TileCode& code, const DigitTable
   // Padded, it must be smaller than a raw tile.
   const int limit = kTileBytes - kAlignment + 1 - head_bytes;
   if (limit <= 0) return kRaw;
-  const int tail_bytes =
-      encode_tail<kDType, kAnyMenu>(code, tables, values, digits, mask, limit, room.coder.offsets,
-                                    room.coder.tail, lane);
+  const int tail_bytes = encode_tail<kDType, kAnyMenu>(code, tables, values, digits, mask, limit,
+                                                       room.coder.offsets, room.coder.tail, lane);
   sync_lanes();
   if (tail_bytes == kNotCodable) return kRaw;
   const int size = (head_bytes + tail_bytes + kAlignment - 1) / kAlignment * kAlignment;

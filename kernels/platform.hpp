@@ -187,6 +187,13 @@ int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
   return blocks * processors > 0 ? blocks * processors : 1;
 }
 
+// Whether a block may have more than 64 KiB of shared memory.
+#if defined(__HIPCC__)
+constexpr bool kLargeShared = false;
+#else
+constexpr bool kLargeShared = true;
+#endif
+
 // Returns nullptr, or what the driver says is wrong.
 template <typename Kernel, typename... Arguments>
 const char* launch(Kernel kernel, int blocks, int threads, size_t shared_bytes, Stream stream,

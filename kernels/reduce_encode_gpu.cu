@@ -139,7 +139,7 @@ UZIP_DEVICE void code_groups(FoldSource<kDType>& source, Encoder& encoder, int m
     TileStep<Encoder> step{encoder, nullptr, encoder.begin_tile(group, turn)};
     if (step.tile.present) {
       step.values = source.values(encoder.tile_of(group));
-      with_menu<1, 2, 3>(menu, step);
+      FewMenus::choose(menu, step);
     }
     encoder.take(step.tile);
   }

@@ -82,12 +82,22 @@ UZIP_DEVICE Menu fixed_menu(const Menu& menu) {
 template <int kMenu>
 constexpr int kLevelUnroll = kMenu == kAnyMenu ? 1 : kMaxLevels;
 
-// Calls code.run<menu>() where that is one of kMenus, else code.run<kAnyMenu>().
-template <int... kMenus, typename Code>
-UZIP_DEVICE void with_menu(int menu, Code& code) {
-  const bool done = ((menu == kMenus && (code.template run<kMenus>(), true)) || ...);
-  if (!done) code.template run<kAnyMenu>();
-}
+// The menus that they are compiled for: those that normally and uniformly distributed values make
+// best, and the one with fewest levels that is good for both.
+template <int... kMenus>
+struct MenuList {
+  UZIP_DEVICE static bool has(int menu) { return ((menu == kMenus) || ...); }
+
+  // Calls code.run<menu>() where that is one of the list, else code.run<kAnyMenu>().
+  template <typename Code>
+  UZIP_DEVICE static void choose(int menu, Code& code) {
+    const bool done = ((menu == kMenus && (code.template run<kMenus>(), true)) || ...);
+    if (!done) code.template run<kAnyMenu>();
+  }
+};
+using CompiledMenus = MenuList<1, 2, 3, 6>;
+// Of kernels that have no registers left.
+using FewMenus = MenuList<1, 2, 3>;
 
 // Parameters of a frame, as a header has them.
 struct TierParameters {
