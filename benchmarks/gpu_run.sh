@@ -67,7 +67,7 @@ time_kernels() {
   part ans 40 $codec --codec ans --mib 1 16 1024 --json "$out/ans.json"
   part data 40 $codec --data uniform zeros50 --mib 16 1024 --json "$out/data.json"
   part types 50 $codec --dtype fp16 fp32 fp64 e4m3 e5m2 --mib 1024 --json "$out/types.json"
-  for blocks in 32 64 128 256; do  # four to a multiprocessor at most
+  for blocks in 64 256; do  # four to a multiprocessor at most
     part "blocks_$blocks" 15 $codec --menu 1 2 --mib 256 --max-blocks "$blocks" \
       --json "$out/blocks_$blocks.json"
   done
