@@ -129,8 +129,6 @@ template <typename Word>
 UZIP_DEVICE void store_relaxed_system(Word* place, Word word) {
   __hip_atomic_store(place, word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
-// As load_acquire_system() for what copy_later() reads then.
-UZIP_DEVICE uint64_t load_flag(const uint64_t* place) { return load_acquire_system(place); }
 UZIP_DEVICE void fence_system() { __threadfence_system(); }
 // Of shared memory.
 UZIP_DEVICE uint32_t load_acquire_block(const uint32_t* place) {
@@ -164,9 +162,6 @@ UZIP_DEVICE void store_relaxed_system(uint32_t* place, uint32_t word) {
 UZIP_DEVICE void store_relaxed_system(uint64_t* place, uint64_t word) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(place), "l"(word) : "memory");
 }
-// As load_acquire_system() for what copy_later() reads then: loads are made in order, and these
-// pass by the cache that an acquire would empty, for all warps of a processor and all they spill.
-UZIP_DEVICE uint64_t load_flag(const uint64_t* place) { return load_relaxed_system(place); }
 UZIP_DEVICE void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 // Of shared memory.
 UZIP_DEVICE uint32_t load_acquire_block(const uint32_t* place) {
@@ -208,6 +203,14 @@ UZIP_DEVICE uint32_t or32(uint32_t word) {
   for (int mask = 1; mask < 32; mask *= 2) word |= shuffle_xor32(word, mask);
   return word;
 }
+UZIP_DEVICE uint32_t max32(uint32_t word) {
+#pragma unroll
+  for (int mask = 1; mask < 32; mask *= 2) {
+    const uint32_t other = shuffle_xor32(word, mask);
+    word = other > word ? other : word;
+  }
+  return word;
+}
 #else
 UZIP_DEVICE void sync_lanes() { __syncwarp(); }
 UZIP_DEVICE uint32_t ballot32(bool vote) { return __ballot_sync(~0u, vote); }
@@ -218,6 +221,7 @@ UZIP_DEVICE uint32_t shuffle_xor32(uint32_t word, int mask) {
 }
 UZIP_DEVICE uint32_t sum32(uint32_t word) { return __reduce_add_sync(~0u, word); }
 UZIP_DEVICE uint32_t or32(uint32_t word) { return __reduce_or_sync(~0u, word); }
+UZIP_DEVICE uint32_t max32(uint32_t word) { return __reduce_max_sync(~0u, word); }
 #endif
 
 UZIP_DEVICE int popcount(uint32_t word) { return __popc(word); }
@@ -290,6 +294,13 @@ int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
                                                                shared_bytes);
   return blocks * processors > 0 ? blocks * processors : 1;
 }
+
+// Whether a block may have more than 64 KiB of shared memory.
+#if defined(__HIPCC__)
+constexpr bool kLargeShared = false;
+#else
+constexpr bool kLargeShared = true;
+#endif
 
 // Returns nullptr, or what the driver says is wrong.
 template <typename Kernel, typename... Arguments>
