@@ -49,8 +49,8 @@ class FoldTiles {
   UZIP_DEVICE void ask_for_own(uint32_t tile) const {
     if (tile >= records_.tiles || !is_aligned(fold_.own, kAlignment)) return;
     sync_lanes();  // the room may still be read
-    copy_chunks_later(reinterpret_cast<Chunk*>(own_room()),
-                      fold_.own + uint64_t{tile} * kTileBytes, kTileBytes / kAlignment, lane_);
+    copy_chunks_later(reinterpret_cast<Chunk*>(own_room()), fold_.own + uint64_t{tile} * kTileBytes,
+                      kTileBytes / kAlignment, lane_);
     commit_copies();
   }
   // This rank's own tile, once others' have been taken, with which it comes; and whether it is
@@ -87,7 +87,8 @@ class FoldTiles {
 };
 
 // Folds a row of 8 values of each of two tensors at a time, so that few sums are to be held.
-template <DType kDType>
+// kSimple: both in shared memory, and the divisor is 1.
+template <DType kDType, bool kSimple>
 struct RowPairs {
   const uint8_t* first;
   const uint8_t* second;
@@ -104,19 +105,24 @@ struct RowPairs {
 #pragma unroll 2
     for (int row = 0; row < kRows; ++row) {
       const int at = value_index(sink.lane, kLaneRow * row) * float_format(kDType).itemsize;
-      const auto a = Run<kDType>::load(first + at, first_aligned);
-      const auto b = Run<kDType>::load(second + at, second_aligned);
+      const auto a = Run<kDType>::load(first + at, kSimple || first_aligned);
+      const auto b = Run<kDType>::load(second + at, kSimple || second_aligned);
       Run<kDType> result{};
 #pragma unroll
       for (int i = 0; i < kLaneRow; ++i) {
         auto sum = Operator::apply(Row<kDType>::widen(a, i), Row<kDType>::widen(b, i));
-        if (divisor != 1) sum = is_power ? multiply(sum, 1 / by) : divide(sum, by);
+        if (!kSimple) sum = is_power ? multiply(sum, 1 / by) : divide(sum, by);
         Row<kDType>::narrow(sum, i, result);
       }
       sink.put(row, result);
     }
   }
 };
+
+template <DType kDType>
+UZIP_DEVICE_CALL void fold_any_rows(ReduceOp op, RowPairs<kDType, false> rows) {
+  with_operator(op, rows);
+}
 
 template <DType kDType>
 class PairFolder {
@@ -134,10 +140,17 @@ class PairFolder {
     bool aligned;
     const uint8_t* own = tiles_.own(tile, partial, &aligned);
     const bool own_first = fold.position == 0;
-    RowPairs<kDType> rows{own_first ? own : theirs,  own_first ? theirs : own,
-                          !own_first || aligned,     own_first || aligned,
-                          fold.divisor,              tiles_.result(tile, partial)};
-    with_operator(fold.op, rows);
+    const auto sink = tiles_.result(tile, partial);
+    if (aligned && fold.divisor == 1) {
+      const uint8_t* mine = tiles_.own_room();
+      RowPairs<kDType, true> rows{
+          own_first ? mine : theirs, own_first ? theirs : mine, true, true, 1, sink};
+      with_operator(fold.op, rows);
+    } else {
+      fold_any_rows<kDType>(
+          fold.op, {own_first ? own : theirs, own_first ? theirs : own, !own_first || aligned,
+                    own_first || aligned, fold.divisor, sink});
+    }
     if (partial) tiles_.finish_partial(tile);
     tiles_.release();
     tiles_.ask_for_own(next);
@@ -174,8 +187,8 @@ class ManyFolder {
         wait_copies<0>();
         sync_lanes();
       }
-      const uint8_t* values =
-          mine ? tiles_.own(tile, partial, &aligned) : tiles_.take(partial, call_decode_to_room<kDType>);
+      const uint8_t* values = mine ? tiles_.own(tile, partial, &aligned)
+                                   : tiles_.take(partial, call_decode_to_room<kDType>);
       if (values == nullptr) return false;
       sums.fold(values, aligned);
       if (!mine) tiles_.release();
@@ -224,8 +237,8 @@ UZIP_DEVICE_CALL void fold_part(const Exchange& exchange) {
   const auto records = Records::of(fold.count, float_format(kDType).itemsize);
   bool is_last;
   if (open_all<kDType>(exchange, fold.links, fold.n_peers, fold.count, fold.blocks, &is_last)) {
-    const auto turns = WorkerTurns::of(records.all(), block_index() - fold.first_block,
-                                       fold.blocks, thread_index() / kLanes, kWarps);
+    const auto turns = WorkerTurns::of(records.all(), block_index() - fold.first_block, fold.blocks,
+                                       thread_index() / kLanes, kWarps);
     if (fold.n_peers == 1) {
       fold_records<kDType, PairFolder<kDType>>(fold, records, turns);
     } else {

@@ -93,9 +93,9 @@ namespace uzip::gpu {
 using Stream = UZIP_VENDOR(Stream_t);
 
 #if defined(UZIP_PACKED_THREADS) && !defined(__HIPCC__)
-// In a source that defines this, a vendor's block is made of up to four of ours, of so many threads,
-// which have nothing to do with each other but that they are on one processor. Each has an equal
-// part of the shared memory.
+// In a source that defines this, a vendor's block is made of up to four of ours, of so many
+// threads, which have nothing to do with each other but that they are on one processor. Each has an
+// equal part of the shared memory.
 constexpr bool kPacksBlocks = true;
 UZIP_DEVICE uint32_t packed_blocks() { return blockDim.x / UZIP_PACKED_THREADS; }
 UZIP_DEVICE uint32_t packed_index() { return threadIdx.x / UZIP_PACKED_THREADS; }
