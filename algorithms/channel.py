@@ -15,12 +15,11 @@ import numpy as np
 from mpi4py import MPI
 
 from uzipmpi.algorithms import places
-from uzipmpi.algorithms.call import TRAILER_BYTES, describe, pack_trailer, unpack_trailer
+from uzipmpi.algorithms.call import TRAILER_BYTES, describe, unpack_trailer
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.frame import Frame, Operand
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.errors import FormatError, MismatchError
-from uzipmpi.kernels.codec import HEADER_BYTES
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import Bytes, Tensor
 
@@ -56,9 +55,10 @@ class Inbox:
             self._left -= 1
             raise
         self._posted.popleft()
-        nbytes = self._arrived(buffer, transfer.nbytes)
+        self._left -= 1
+        header = yield from self._arrived(buffer, transfer.nbytes)
         self._post()
-        return Frame(buffer, nbytes, buffer[:HEADER_BYTES])
+        return Frame(buffer, transfer.nbytes - TRAILER_BYTES, header)
 
     def decode(self, frame: Frame, tensor: Tensor) -> Waits:
         """Decode a frame that was taken from here."""
@@ -100,8 +100,9 @@ class Inbox:
             except MPI.Exception:
                 self._left -= 1
             else:
-                with suppress(FormatError, MismatchError):
-                    self._arrived(buffer, transfer.nbytes)
+                self._left -= 1
+                with suppress(FormatError, MismatchError, MPI.Exception):
+                    yield from self._arrived(buffer, transfer.nbytes)
             self._posted.popleft()
             self._context.pool.give(buffer)
         while self._posted:  # for frames that the sender does not have
@@ -116,19 +117,19 @@ class Inbox:
     def _between(self) -> str:
         return f"rank {self._context.rank}: frame from rank {self._source}"
 
-    def _arrived(self, buffer: Bytes, nbytes: int) -> int:
-        """Note how many messages are to come; return the bytes of the frame in this one."""
+    def _arrived(self, buffer: Bytes, nbytes: int) -> Generator[Transfer | None, None, Bytes]:
+        """Note how many messages are to come; return the header of the frame in this one."""
         self._context.record.received_bytes += nbytes
-        expected, frame_bytes = self._left - 1, nbytes - TRAILER_BYTES
         if not nbytes:
             self._left = 0
             raise FormatError(
                 f"rank {self._context.rank}: expected a frame from rank {self._source}, "
                 "found an empty message: that rank failed"
             )
-        self._left = expected
-        trailer = unpack_trailer(buffer, frame_bytes) if frame_bytes >= HEADER_BYTES else None
-        if trailer is None:
+        expected = self._left
+        found = yield from places.edges(buffer, nbytes)
+        trailer = None if found is None else unpack_trailer(found[1], 0)
+        if found is None or trailer is None:
             raise FormatError(f"{self._between}: expected a frame and a trailer, found other bytes")
         call, self._left = trailer
         if call != self._context.call:
@@ -141,7 +142,7 @@ class Inbox:
                 f"{self._between}: expected {expected} more frames after it, found {self._left}: "
                 "the counts of the ranks differ"
             )
-        return frame_bytes
+        return found[0]
 
     def _post(self) -> None:
         while len(self._posted) < min(DEPTH, self._left):
@@ -164,7 +165,7 @@ class Outbox:
         yield from self._room()
         buffer = self._context.pool.take(self._buffer_bytes)
         nbytes = yield from places.encode(self._context, tensor, buffer)
-        self._start(buffer, nbytes, tensor.nbytes)
+        yield from self._start(buffer, nbytes, tensor.nbytes)
 
     def fold_encode(
         self,
@@ -183,12 +184,12 @@ class Outbox:
         nbytes = yield from places.fold_encode(
             self._context, op, inputs, own, result, buffer, divisor
         )
-        self._start(buffer, nbytes, own.nbytes)
+        yield from self._start(buffer, nbytes, own.nbytes)
 
     def forward(self, frame: Frame, value_bytes: int) -> Waits:
         """Start sending a frame as it is, as soon as there is room; takes over its buffer."""
         yield from self._room()
-        self._start(frame.buffer, frame.nbytes, value_bytes)
+        yield from self._start(frame.buffer, frame.nbytes, value_bytes)
 
     def flush(self) -> Waits:
         """Wait until all that was sent has left."""
@@ -213,9 +214,9 @@ class Outbox:
         if buffer is not NOTHING:
             self._context.pool.give(buffer)
 
-    def _start(self, buffer: Bytes, nbytes: int, value_bytes: int) -> None:
+    def _start(self, buffer: Bytes, nbytes: int, value_bytes: int) -> Waits:
+        yield from places.seal(buffer, nbytes, self._context.call, self._unsent - 1)
         self._unsent -= 1
-        pack_trailer(buffer, nbytes, self._context.call, self._unsent)
         nbytes += TRAILER_BYTES
         self._send(buffer, buffer[:nbytes])
         record = self._context.record

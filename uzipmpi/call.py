@@ -26,7 +26,7 @@ from uzipmpi.progress import Operation, Stages
 from uzipmpi.refusal import Arguments, presumed, refuse
 from uzipmpi.selection import Choice, Facts
 from uzipmpi.sending import codec_of
-from uzipmpi.staging import Rounds, Staged, when_complete
+from uzipmpi.staging import Rounds, Staged, messages_on_gpu, when_complete
 
 __all__ = ["Call", "Understand", "Work"]
 
@@ -205,9 +205,13 @@ class Call:
         if choice.fallback:
             end = end._replace(config=dataclasses.replace(end.config, codec="raw"))
         algorithm = registry.find(facts.operation, choice.algorithm)
-        arguments = self._work.arguments()
         word = calls.word(algorithm.code, facts.op, facts.root)
-        pool = places.pool(arguments)
+        try:
+            arguments = self._work.arguments()
+            pool = places.pool(arguments, on_gpu=messages_on_gpu(end.config))
+        except Exception as error:  # no room for a copy, say
+            refuse(self._end, self._given, error, tag=tag)
+            raise
         context = end.context(tag, call=word, blocking=blocking, pool=pool)
         return context, algorithm.run(context, *arguments)
 
