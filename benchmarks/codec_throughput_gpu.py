@@ -94,7 +94,9 @@ def measure(
         sizes = [codec.info(cupy.asnumpy(frame[:64])).frame_bytes for frame in frames]
 
         def decode(slot: int) -> None:
-            gpu.decode(frames[slot][: sizes[slot]], outs[slot], status, dtype=dtype)
+            gpu.decode(
+                frames[slot][: sizes[slot]], outs[slot], status, dtype=dtype, max_blocks=max_blocks
+            )
 
         decoding = microseconds(stream, decode, slots)
         stream.synchronize()

@@ -3,12 +3,14 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "codec_gpu.hpp"
+#include "exchange_gpu.hpp"
 #include "reduce_gpu.hpp"
 #include "runtime_gpu.hpp"
 
@@ -160,6 +162,83 @@ void encode_shards(const Addresses& values, const std::vector<uint64_t>& counts,
                                  pointer<void>(stream)));
 }
 
+// A link's regions, here and with the peer; a message's link, address and count; a fold's operator,
+// divisor, place among the peers, their links, addresses of its own values and of the result, count.
+using LinkAddresses = std::tuple<uint64_t, uint64_t>;
+using MessageFields = std::tuple<int, uint64_t, uint64_t>;
+using FoldFields =
+    std::tuple<int, int, int, std::vector<int>, uint64_t, uint64_t, uint64_t>;
+
+void check_number(const char* what, size_t n) {
+  if (n <= uzip::gpu::kMaxPeers) return;
+  throw py::value_error("expected at most " + std::to_string(uzip::gpu::kMaxPeers) + " " + what +
+                        ", found " + std::to_string(n));
+}
+
+int set_messages(const std::vector<MessageFields>& fields, uzip::gpu::Message* messages) {
+  check_number("messages in one direction", fields.size());
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const auto& [link, values, count] = fields[i];
+    messages[i] = {link, pointer<uint8_t>(values), count, 0, 0};
+  }
+  return static_cast<int>(fields.size());
+}
+
+uzip::gpu::LinkFold make_link_fold(const FoldFields& fields) {
+  const auto& [op, divisor, position, links, own, out, count] = fields;
+  if (op < 0 || op >= uzip::kReduceOps) {
+    throw py::value_error("expected an operator code of 0..3, found " + std::to_string(op));
+  }
+  check_number("peers", links.size());
+  uzip::gpu::LinkFold fold{};
+  fold.op = static_cast<uzip::ReduceOp>(op);
+  fold.divisor = divisor;
+  fold.position = position;
+  fold.n_peers = static_cast<int>(links.size());
+  for (size_t i = 0; i < links.size(); ++i) fold.links[i] = links[i];
+  fold.own = pointer<uint8_t>(own);
+  fold.out = pointer<uint8_t>(out);
+  fold.count = count;
+  return fold;
+}
+
+void exchange(int dtype, uint32_t word, const std::string& codec, int menu, int max_blocks,
+              int at_once, uint64_t timeout, uint64_t status, int slots_log2,
+              const std::vector<LinkAddresses>& links, const std::vector<MessageFields>& sends,
+              const std::vector<MessageFields>& receives, const std::optional<FoldFields>& fold,
+              int device, uint64_t stream) {
+  if (codec != "auto" && codec != "tier" && codec != "raw") {
+    throw py::value_error("expected codec auto, tier or raw between GPUs, found " + codec);
+  }
+  if (menu < -1 || menu >= uzip::kMenus) {
+    throw py::value_error("expected a menu of 0..7, or -1, found " + std::to_string(menu));
+  }
+  check_number("links", links.size());
+  uzip::gpu::Exchange arguments{};
+  arguments.dtype = parse_dtype(dtype);
+  arguments.word = word;
+  arguments.options.menu = menu;
+  arguments.options.raw = codec == "raw";
+  arguments.options.always = codec == "tier";
+  arguments.options.max_blocks = max_blocks;
+  arguments.at_once = at_once;
+  arguments.timeout = timeout;
+  arguments.status = pointer<uint32_t>(status);
+  arguments.n_links = static_cast<int>(links.size());
+  for (size_t i = 0; i < links.size(); ++i) {
+    const auto& [here, there] = links[i];
+    arguments.links[i] = {{pointer<uint8_t>(here), slots_log2},
+                          {pointer<uint8_t>(there), slots_log2}};
+  }
+  arguments.n_sends = set_messages(sends, arguments.sends);
+  arguments.n_receives = set_messages(receives, arguments.receives);
+  arguments.folds = fold.has_value();
+  if (fold) arguments.fold = make_link_fold(*fold);
+  const py::gil_scoped_release release;
+  const Current current(device);
+  check(uzip::gpu::exchange(arguments, pointer<void>(stream)));
+}
+
 // Calls a function that makes something; returns it as a number.
 template <typename Function, typename... Arguments>
 uint64_t made(const Function& function, Arguments... arguments) {
@@ -210,6 +289,12 @@ void synchronize_stream(uint64_t stream, int device) {
   check(uzip::gpu::synchronize_stream(pointer<void>(stream), device));
 }
 
+bool is_capturing(uint64_t stream, int device) {
+  bool capturing = false;
+  check(uzip::gpu::find_capturing(pointer<void>(stream), device, &capturing));
+  return capturing;
+}
+
 void copy(uint64_t to, uint64_t from, uint64_t nbytes, int device, uint64_t stream) {
   check(uzip::gpu::copy(pointer<void>(to), pointer<void>(from), nbytes, device,
                         pointer<void>(stream)));
@@ -243,6 +328,56 @@ void wait_for_event(uint64_t stream, int device, uint64_t event) {
   check(uzip::gpu::wait_for_event(pointer<void>(stream), device, pointer<void>(event)));
 }
 
+uint64_t allocate_for_peers(uint64_t nbytes, int device) {
+  return made(uzip::gpu::allocate_for_peers, nbytes, device);
+}
+
+py::bytes export_memory(uint64_t memory, int device) {
+  uint8_t handle[uzip::gpu::kMemoryHandleBytes];
+  check(uzip::gpu::export_memory(pointer<void>(memory), device, handle));
+  return {reinterpret_cast<const char*>(handle), sizeof handle};
+}
+
+uint64_t open_memory(const std::string& handle, int device) {
+  if (handle.size() != uzip::gpu::kMemoryHandleBytes) {
+    throw py::value_error("expected a handle of 64 bytes, found " + std::to_string(handle.size()));
+  }
+  void* memory = nullptr;
+  check(uzip::gpu::open_memory(reinterpret_cast<const uint8_t*>(handle.data()), device, &memory));
+  return reinterpret_cast<uintptr_t>(memory);
+}
+
+void close_memory(uint64_t memory, int device) {
+  check(uzip::gpu::close_memory(pointer<void>(memory), device));
+}
+
+void enable_peer(int device, int peer) { check(uzip::gpu::enable_peer(device, peer)); }
+
+bool can_access_peer(int device, int peer) {
+  bool can = false;
+  check(uzip::gpu::can_access_peer(device, peer, &can));
+  return can;
+}
+
+std::tuple<std::string, std::string> identify_device(int device) {
+  char place[uzip::gpu::kPlaceBytes];
+  uint8_t uuid[16];
+  check(uzip::gpu::identify_device(device, place, uuid));
+  std::string hex;
+  for (const uint8_t byte : uuid) {
+    for (const int digit : {byte >> 4, byte & 15}) hex += "0123456789abcdef"[digit];
+  }
+  return {place, hex};
+}
+
+int find_device(const std::string& place) {
+  int device = -1;
+  check(uzip::gpu::find_device(place.c_str(), &device));
+  return device;
+}
+
+uint64_t region_bytes(int slots_log2) { return uzip::gpu::Region::bytes(slots_log2); }
+
 }  // namespace
 
 PYBIND11_MODULE(_gpu, m) {
@@ -257,6 +392,12 @@ PYBIND11_MODULE(_gpu, m) {
   m.def("decode_accumulate", &decode_accumulate);
   m.def("decode_reduce_encode", &decode_reduce_encode);
   m.def("encode_shards", &encode_shards);
+  m.attr("MAX_PEERS") = uzip::gpu::kMaxPeers;
+  m.attr("MIN_SLOTS_LOG2") = uzip::gpu::kMinSlotsLog2;
+  m.attr("MAX_SLOTS_LOG2") = uzip::gpu::kMaxSlotsLog2;
+  m.attr("PEER_BLOCK_BYTES") = uzip::gpu::kPeerBlockBytes;
+  m.def("region_bytes", &region_bytes);
+  m.def("exchange", &exchange);
   // Any call may meet a lock that a thread which waits for the device holds.
   using Released = py::call_guard<py::gil_scoped_release>;
   m.def("device_count", &device_count, Released());
@@ -269,6 +410,7 @@ PYBIND11_MODULE(_gpu, m) {
   m.def("create_stream", &create_stream, Released());
   m.def("destroy_stream", &destroy_stream, Released());
   m.def("synchronize_stream", &synchronize_stream, Released());
+  m.def("is_capturing", &is_capturing);
   m.def("copy", &copy, Released());
   m.def("set_bytes", &set_bytes, Released());
   m.def("create_event", &create_event, Released());
@@ -277,4 +419,12 @@ PYBIND11_MODULE(_gpu, m) {
   m.def("query_event", &query_event, Released());
   m.def("synchronize_event", &synchronize_event, Released());
   m.def("wait_for_event", &wait_for_event, Released());
+  m.def("allocate_for_peers", &allocate_for_peers, Released());
+  m.def("export_memory", &export_memory);
+  m.def("open_memory", &open_memory);
+  m.def("close_memory", &close_memory, Released());
+  m.def("enable_peer", &enable_peer, Released());
+  m.def("can_access_peer", &can_access_peer, Released());
+  m.def("identify_device", &identify_device);
+  m.def("find_device", &find_device);
 }

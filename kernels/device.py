@@ -379,6 +379,10 @@ class Stream:
         if producer != self.handle:
             self.wait(Event(producer, self.device if device is None else device))
 
+    def is_capturing(self) -> bool:
+        """Return whether what is queued goes to a graph instead."""
+        return bool(gpu_half().is_capturing(self.handle, self.device))
+
     def synchronize(self) -> None:
         """Wait until all that is queued is done."""
         gpu_half().synchronize_stream(self.handle, self.device)

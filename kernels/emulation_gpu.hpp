@@ -3,10 +3,11 @@
 //
 // For tests of GPU sources on machines without a GPU, compiled as C++ with UZIP_EMULATION. Blocks
 // run one after the other, at once in the default stream and as emulation_runtime.hpp says in
-// others. Lanes that wait for others which never come are reported, and so are
-// reads beyond shared memory's end when the tests compile with a sanitizer.
+// others; those of a launch_together() take turns. Lanes that wait for others which never come are
+// reported, and so are reads beyond shared memory's end when the tests compile with a sanitizer.
 #pragma once
 
+#include <time.h>
 #include <ucontext.h>
 
 #include <cstdint>
@@ -23,6 +24,7 @@
 #define UZIP_DEVICE inline
 #define UZIP_DEVICE_CALL inline
 #define UZIP_KERNEL(threads, blocks) inline void
+#define UZIP_ARGUMENT const
 #define UZIP_PTX 0
 
 namespace uzip::gpu {
@@ -56,22 +58,38 @@ class Block {
   }
 
   void run(const std::function<void()>& body) {
-    body_ = &body;
-    for (auto& coroutine : coroutines_) start(*coroutine);
-    for (size_t left = coroutines_.size(); left != 0;) {
-      moved_ = false;
-      backwards_ = !backwards_;  // so that a missing barrier shows in one of the two orders
-      for (size_t turn = 0; turn < coroutines_.size(); ++turn) {
-        const size_t i = backwards_ ? coroutines_.size() - 1 - turn : turn;
-        if (coroutines_[i]->done) continue;
-        thread = static_cast<int>(i);
-        swapcontext(&scheduler_, &coroutines_[i]->context);
-        if (!coroutines_[i]->done) continue;
-        moved_ = true;
-        --left;
-      }
-      if (!moved_) fail("threads of a block wait for each other in different places");
+    begin(body);
+    while (!done()) {
+      if (!take_turns()) fail("threads of a block wait for what no other block will do");
     }
+  }
+
+  void begin(const std::function<void()>& body) {
+    body_ = &body;
+    left_ = coroutines_.size();
+    std::memset(shared.data(), kPoison, shared.size() * sizeof(uint64_t));
+    for (auto& coroutine : coroutines_) start(*coroutine);
+  }
+  bool done() const { return left_ == 0; }
+
+  // Lets each thread go on to where it waits; whether any of them came to another place.
+  bool take_turns() {
+    moved_ = false;
+    bool any = false;
+    backwards_ = !backwards_;  // so that a missing barrier shows in one of the two orders
+    for (size_t turn = 0; turn < coroutines_.size(); ++turn) {
+      const size_t i = backwards_ ? coroutines_.size() - 1 - turn : turn;
+      Coroutine& coroutine = *coroutines_[i];
+      if (coroutine.done || coroutine.waits()) continue;
+      any = true;
+      thread = static_cast<int>(i);
+      swapcontext(&scheduler_, &coroutine.context);
+      if (!coroutine.done) continue;
+      moved_ = true;
+      --left_;
+    }
+    if (!any) fail("threads of a block wait for each other in different places");
+    return moved_;
   }
 
   // Returns the round of this meeting once all its members are there.
@@ -81,9 +99,18 @@ class Block {
     if (++meeting.arrived == meeting.members) {
       meeting.arrived = 0;
       ++meeting.round;
+      return round;
     }
-    while (meeting.round == round) swapcontext(&coroutines_[thread]->context, &scheduler_);
+    Coroutine& coroutine = *coroutines_[static_cast<size_t>(thread)];
+    coroutine.meeting = &meeting;
+    coroutine.round = round;
+    pause();
+    coroutine.meeting = nullptr;
     return round;
+  }
+  // Ends the thread's turn.
+  void pause() {
+    swapcontext(&coroutines_[static_cast<size_t>(thread)]->context, &scheduler_);
   }
   void meet_all() { meet(all_); }
 
@@ -122,6 +149,10 @@ class Block {
     ucontext_t context;
     std::unique_ptr<char[]> stack{new char[kStackBytes]};
     bool done = false;
+    const Meeting* meeting = nullptr;  // where it waits, in which round
+    uint64_t round = 0;
+
+    bool waits() const { return meeting != nullptr && meeting->round == round; }
   };
 
   [[noreturn]] static void fail(const char* what) {
@@ -144,6 +175,7 @@ class Block {
   std::vector<std::unique_ptr<Coroutine>> coroutines_;
   ucontext_t scheduler_;
   const std::function<void()>* body_ = nullptr;
+  size_t left_ = 0;  // threads that are not done
   bool moved_ = false;
   bool backwards_ = false;
 };
@@ -151,7 +183,8 @@ class Block {
 inline Block* running = nullptr;
 inline uint32_t block = 0;
 inline uint32_t blocks = 0;
-inline int resident = 3;  // blocks of the emulated device, for tests to choose
+inline int resident = 3;           // blocks of the emulated device, for tests to choose
+constexpr int kBlocksTogether = 6;  // of a launch whose blocks wait for others
 
 inline void Block::enter() {
   (*running->body_)();
@@ -165,6 +198,29 @@ inline uint32_t block_index() { return emulation::block; }
 inline uint32_t block_count() { return emulation::blocks; }
 inline void sync_block() { emulation::running->meet_all(); }
 inline void fence_device() {}
+
+// Memory that several blocks, devices or processes use at a time.
+template <typename Word>
+Word load_acquire_system(const Word* place) {
+  return __atomic_load_n(place, __ATOMIC_ACQUIRE);
+}
+template <typename Word>
+Word load_relaxed_system(const Word* place) {
+  return __atomic_load_n(place, __ATOMIC_RELAXED);
+}
+template <typename Word>
+void store_relaxed_system(Word* place, Word word) {
+  __atomic_store_n(place, word, __ATOMIC_RELAXED);
+}
+inline void fence_system() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+inline uint32_t load_acquire_block(const uint32_t* place) { return *place; }
+inline void store_release_block(uint32_t* place, uint32_t word) { *place = word; }
+inline uint64_t nanoseconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+}
+inline void pause() { emulation::running->pause(); }
 
 inline void sync_lanes() { emulation::running->exchange(0); }
 inline uint32_t ballot32(bool vote) {
@@ -189,6 +245,13 @@ inline uint32_t sum32(uint32_t word) {
   uint32_t sum = 0;
   for (int lane = 0; lane < emulation::kLanes; ++lane) sum += words[lane];
   return sum;
+}
+
+inline uint32_t or32(uint32_t word) {
+  const uint32_t* words = emulation::running->exchange(word);
+  uint32_t all = 0;
+  for (int lane = 0; lane < emulation::kLanes; ++lane) all |= words[lane];
+  return all;
 }
 
 inline int popcount(uint32_t word) { return __builtin_popcount(word); }
@@ -233,6 +296,43 @@ const char* launch(Kernel kernel, int blocks, int threads, size_t shared_bytes, 
     }
     emulation::running = nullptr;
     return true;
+  };
+  const auto status = emulation::enqueue_kernel(stream, run);
+  return status == emulation::Success ? nullptr : emulation::GetErrorString(status);
+}
+
+template <typename Kernel>
+int blocks_together(Kernel, int, size_t) {
+  return emulation::kBlocksTogether;
+}
+
+// As launch(), for kernels whose blocks wait for others, of this kernel or of any.
+template <typename Kernel, typename... Arguments>
+const char* launch_together(Kernel kernel, int blocks, int threads, size_t shared_bytes,
+                            Stream stream, Arguments... arguments) {
+  struct Launch {
+    std::function<void()> body;
+    std::vector<std::unique_ptr<emulation::Block>> blocks;
+  };
+  const auto launch = std::make_shared<Launch>();
+  launch->body = [=] { kernel(arguments...); };
+  const auto run = [=] {
+    while (launch->blocks.size() < static_cast<size_t>(blocks)) {
+      launch->blocks.push_back(
+          std::make_unique<emulation::Block>(threads, (shared_bytes + 15) / 16 * 2));
+      launch->blocks.back()->begin(launch->body);
+    }
+    bool done = true;
+    emulation::blocks = static_cast<uint32_t>(blocks);
+    for (emulation::block = 0; emulation::block < emulation::blocks; ++emulation::block) {
+      emulation::Block& block = *launch->blocks[emulation::block];
+      emulation::running = &block;
+      if (!block.done()) block.take_turns();
+      done = done && block.done();
+    }
+    emulation::running = nullptr;
+    if (!done) emulation::step_others();
+    return done;
   };
   const auto status = emulation::enqueue_kernel(stream, run);
   return status == emulation::Success ? nullptr : emulation::GetErrorString(status);

@@ -4,9 +4,19 @@
 // for a stream, other than the default one's, is queued and done only when somebody waits for it:
 // whoever synchronises with a stream or an event does what is queued before, and a query does one
 // piece of it. So a wait that is missing shows as data that is not there yet. Two threads may call.
+//
+// A kernel that waits for another one, of another stream or process, does so in turns: where it
+// finds nothing to do, streams that nobody waits for go on, then other threads and processes.
+// Large memory can be opened by other processes of the user.
 #pragma once
 
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -26,6 +36,7 @@ namespace uzip::gpu::emulation {
 constexpr int kDevices = 2;
 constexpr int kPoison = 0xA5;
 constexpr size_t kMemoryAlignment = 256;
+constexpr size_t kExportableBytes = size_t{2} << 20;  // from which on memory has a file of its own
 
 enum Error_t {
   Success,
@@ -35,13 +46,19 @@ enum Error_t {
   ErrorInvalidResourceHandle,
   ErrorNotReady,
   ErrorNoDevice,
+  ErrorPeerAccessAlreadyEnabled,
 };
 enum MemoryType {
   MemoryTypeUnregistered,
   MemoryTypeHost,
   MemoryTypeDevice,
 };
-enum { StreamNonBlocking = 1, EventDisableTiming = 2, MemcpyDefault = 4 };
+enum {
+  StreamNonBlocking = 1,
+  EventDisableTiming = 2,
+  MemcpyDefault = 4,
+  IpcMemLazyEnablePeerAccess = 1
+};
 using Stream_t = void*;
 using Event_t = void*;
 struct PointerAttributes {
@@ -55,6 +72,7 @@ using Work = std::function<bool()>;
 struct Queue {
   int device;
   std::deque<Work> works;
+  bool busy = false;  // the first of them is being done
 };
 
 // The place in a queue up to which an event was recorded.
@@ -71,10 +89,21 @@ struct Event {
 struct Region {
   size_t bytes;
   PointerAttributes attributes;
+  int file;  // or -1
 };
+
+// Of memory that another process may open.
+struct IpcMemHandle_t {
+  pid_t process;
+  int file;
+  size_t bytes;
+  char reserved[64 - sizeof(pid_t) - sizeof(int) - sizeof(size_t)];
+};
+static_assert(sizeof(IpcMemHandle_t) == 64);
 
 inline std::mutex mutex;  // of all below, and of kernels while they run
 inline std::map<uintptr_t, Region> regions;
+inline std::map<uintptr_t, size_t> opened;  // memory of other processes
 inline std::map<void*, std::shared_ptr<Queue>> queues;
 inline std::map<void*, std::unique_ptr<Event>> events;
 inline thread_local int current_device = 0;
@@ -84,9 +113,9 @@ using Lock = std::lock_guard<std::mutex>;
 // The handles of the default streams; what goes there is done at once.
 inline bool is_default(Stream_t stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
-inline Queue* find_queue(Stream_t stream) {
+inline std::shared_ptr<Queue> find_queue(Stream_t stream) {
   const auto found = queues.find(stream);
-  return found == queues.end() ? nullptr : found->second.get();
+  return found == queues.end() ? nullptr : found->second;
 }
 
 inline Event* find_event(Event_t event) {
@@ -94,26 +123,55 @@ inline Event* find_event(Event_t event) {
   return found == events.end() ? nullptr : found->second.get();
 }
 
-inline void step(Queue& queue) {
-  if (!queue.works.empty() && queue.works.front()()) queue.works.pop_front();
+// Whether the first piece of work, if any, is done now.
+inline bool step(Queue& queue) {
+  if (queue.busy) return false;
+  if (queue.works.empty()) return true;
+  queue.busy = true;
+  const bool done = queue.works.front()();
+  queue.busy = false;
+  if (done) queue.works.pop_front();
+  return done;
 }
 
-inline void drain(Queue& queue) {
-  while (!queue.works.empty()) step(queue);
+// For work that waits for other streams.
+inline void step_others() {
+  const auto all = queues;  // the work may change them
+  for (const auto& [handle, queue] : all) step(*queue);
+}
+
+// Lets other threads and processes go on.
+inline void give_way() {
+  mutex.unlock();
+  sched_yield();
+  mutex.lock();
+}
+
+inline void drain(const std::shared_ptr<Queue>& queue) {
+  while (!queue->works.empty()) {
+    if (!step(*queue)) give_way();
+  }
 }
 
 inline void drain_all() {
-  for (auto& [handle, queue] : queues) drain(*queue);
+  const auto all = queues;
+  for (const auto& [handle, queue] : all) drain(queue);
+}
+
+inline void reach(const Mark& mark) {
+  const std::shared_ptr<Queue> queue = mark.queue;
+  while (!mark.reached) {
+    if (!step(*queue)) give_way();
+  }
 }
 
 // With the mutex held.
 inline Error_t enqueue(Stream_t stream, const Work& work) {
   if (is_default(stream)) {
-    while (!work()) {
-    }
+    while (!work()) give_way();
     return Success;
   }
-  Queue* queue = find_queue(stream);
+  const auto queue = find_queue(stream);
   if (queue == nullptr) return ErrorInvalidResourceHandle;
   queue->works.push_back(work);
   return Success;
@@ -122,7 +180,7 @@ inline Error_t enqueue(Stream_t stream, const Work& work) {
 // Kernels go only to streams of the current device.
 inline Error_t enqueue_kernel(Stream_t stream, const Work& work) {
   const Lock lock(mutex);
-  const Queue* queue = find_queue(stream);
+  const auto queue = find_queue(stream);
   if (queue != nullptr && queue->device != current_device) return ErrorInvalidResourceHandle;
   return enqueue(stream, work);
 }
@@ -141,6 +199,8 @@ inline const char* GetErrorString(Error_t error) {
       return "invalid resource handle";
     case ErrorNotReady:
       return "device not ready";
+    case ErrorPeerAccessAlreadyEnabled:
+      return "peer access is already enabled";
     default:
       return "no device is detected";
   }
@@ -161,13 +221,35 @@ inline Error_t SetDevice(int device) {
   return Success;
 }
 
+// Memory of the host; large memory as a file without a name, which others may open.
+inline void* map_memory(size_t bytes, int* file) {
+  *file = bytes >= kExportableBytes ? memfd_create("emulated GPU", MFD_CLOEXEC) : -1;
+  if (*file < 0) return std::aligned_alloc(kMemoryAlignment, bytes);
+  void* memory = MAP_FAILED;
+  if (ftruncate(*file, static_cast<off_t>(bytes)) == 0) {
+    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);
+  }
+  if (memory != MAP_FAILED) return memory;
+  close(*file);
+  return nullptr;
+}
+inline void unmap_memory(void* memory, const Region& region) {
+  if (region.file < 0) {
+    std::free(memory);
+  } else {
+    munmap(memory, region.bytes);
+    close(region.file);
+  }
+}
+
 inline Error_t allocate_region(void** memory, size_t bytes, MemoryType type) {
   const Lock lock(mutex);
   const size_t room = (bytes / kMemoryAlignment + 1) * kMemoryAlignment;
-  *memory = std::aligned_alloc(kMemoryAlignment, room);
+  int file = -1;
+  *memory = map_memory(room, &file);
   if (*memory == nullptr) return ErrorMemoryAllocation;
   std::memset(*memory, kPoison, room);
-  regions[reinterpret_cast<uintptr_t>(*memory)] = {room, {type, current_device}};
+  regions[reinterpret_cast<uintptr_t>(*memory)] = {room, {type, current_device}, file};
   return Success;
 }
 inline Error_t Malloc(void** memory, size_t bytes) {
@@ -180,12 +262,70 @@ inline Error_t HostAlloc(void** memory, size_t bytes, unsigned) {
 inline Error_t Free(void* memory) {
   const Lock lock(mutex);
   if (memory == nullptr) return Success;
-  if (regions.erase(reinterpret_cast<uintptr_t>(memory)) == 0) return ErrorInvalidValue;
+  const auto found = regions.find(reinterpret_cast<uintptr_t>(memory));
+  if (found == regions.end()) return ErrorInvalidValue;
+  const Region region = found->second;
+  regions.erase(found);
   drain_all();
-  std::free(memory);
+  unmap_memory(memory, region);
   return Success;
 }
 inline Error_t FreeHost(void* memory) { return Free(memory); }
+
+inline Error_t IpcGetMemHandle(IpcMemHandle_t* handle, void* memory) {
+  const Lock lock(mutex);
+  const auto found = regions.find(reinterpret_cast<uintptr_t>(memory));
+  if (found == regions.end() || found->second.file < 0) return ErrorInvalidValue;
+  *handle = {getpid(), found->second.file, found->second.bytes, {}};
+  return Success;
+}
+// As the vendors', not for memory of this process.
+inline Error_t IpcOpenMemHandle(void** memory, const IpcMemHandle_t& handle, unsigned) {
+  const Lock lock(mutex);
+  if (handle.process == getpid()) return ErrorInvalidValue;
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/fd/%d", static_cast<int>(handle.process), handle.file);
+  const int file = open(path, O_RDWR | O_CLOEXEC);
+  if (file < 0) return ErrorInvalidValue;
+  *memory = mmap(nullptr, handle.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (*memory == MAP_FAILED) return ErrorMemoryAllocation;
+  opened[reinterpret_cast<uintptr_t>(*memory)] = handle.bytes;
+  return Success;
+}
+inline Error_t IpcCloseMemHandle(void* memory) {
+  const Lock lock(mutex);
+  const auto found = opened.find(reinterpret_cast<uintptr_t>(memory));
+  if (found == opened.end()) return ErrorInvalidValue;
+  munmap(memory, found->second);
+  opened.erase(found);
+  return Success;
+}
+
+// Devices reach each other, but not themselves.
+inline Error_t DeviceCanAccessPeer(int* can, int device, int peer) {
+  if (device < 0 || device >= kDevices || peer < 0 || peer >= kDevices) return ErrorInvalidDevice;
+  *can = device != peer ? 1 : 0;
+  return Success;
+}
+inline Error_t DeviceEnablePeerAccess(int peer, unsigned) {
+  return peer < 0 || peer >= kDevices || peer == current_device ? ErrorInvalidDevice : Success;
+}
+// Every process has devices of its own.
+inline Error_t DeviceGetPCIBusId(char* id, int length, int device) {
+  if (device < 0 || device >= kDevices) return ErrorInvalidDevice;
+  std::snprintf(id, static_cast<size_t>(length), "%08x:00:%02x.0", static_cast<unsigned>(getpid()),
+                static_cast<unsigned>(device));
+  return Success;
+}
+inline Error_t DeviceGetByPCIBusId(int* device, const char* id) {
+  char mine[32];
+  for (*device = 0; *device < kDevices; ++*device) {
+    DeviceGetPCIBusId(mine, sizeof mine, *device);
+    if (std::strcmp(mine, id) == 0) return Success;
+  }
+  return ErrorInvalidDevice;
+}
 
 inline Error_t PointerGetAttributes(PointerAttributes* attributes, const void* memory) {
   const Lock lock(mutex);
@@ -208,9 +348,14 @@ inline Error_t StreamCreateWithFlags(Stream_t* stream, unsigned) {
 inline Error_t StreamSynchronize(Stream_t stream) {
   const Lock lock(mutex);
   if (is_default(stream)) return Success;
-  Queue* queue = find_queue(stream);
+  const auto queue = find_queue(stream);
   if (queue == nullptr) return ErrorInvalidResourceHandle;
-  drain(*queue);
+  drain(queue);
+  return Success;
+}
+enum StreamCaptureStatus { StreamCaptureStatusNone, StreamCaptureStatusActive };
+inline Error_t StreamIsCapturing(Stream_t, StreamCaptureStatus* status) {
+  *status = StreamCaptureStatusNone;
   return Success;
 }
 inline Error_t StreamDestroy(Stream_t stream) {
@@ -274,7 +419,8 @@ inline Error_t EventSynchronize(Event_t event) {
   const Lock lock(mutex);
   const Event* found = find_event(event);
   if (found == nullptr) return ErrorInvalidResourceHandle;
-  while (found->mark != nullptr && !found->mark->reached) step(*found->mark->queue);
+  const std::shared_ptr<Mark> mark = found->mark;
+  if (mark != nullptr) reach(*mark);
   return Success;
 }
 inline Error_t StreamWaitEvent(Stream_t stream, Event_t event, unsigned) {
@@ -299,5 +445,12 @@ inline emulation::MemoryType memory_type(const PointerAttributes& attributes) {
   return attributes.type;
 }
 inline bool has_context(int) { return true; }
+inline emulation::Error_t allocate_fine_grained(void** memory, size_t bytes) {
+  return emulation::Malloc(memory, bytes);
+}
+inline emulation::Error_t device_uuid(int, unsigned char uuid[16]) {
+  std::memset(uuid, 0, 16);
+  return emulation::Success;
+}
 
 }  // namespace uzip::gpu

@@ -2,6 +2,7 @@
 // faces call: launches, whose arguments have been checked.
 #pragma once
 
+#include "exchange_gpu.hpp"
 #include "reduce_gpu.hpp"
 #include "types_gpu.hpp"
 
@@ -62,5 +63,8 @@ template <DType kDType>
 const char* launch_reduce_encode(const Fold& fold, const Forecast& forecast,
                                  const ReduceEncodeOutput& output, const DecodeOptions& options,
                                  void* stream);
+
+template <DType kDType>
+const char* launch_exchange(const Exchange& exchange, void* stream);
 
 }  // namespace uzip::gpu

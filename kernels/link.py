@@ -13,6 +13,7 @@ import struct
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half, pinned
 from uzipmpi.kernels.reduce import OPS
@@ -83,7 +84,7 @@ class Links:
         self._memory: int = gpu.allocate_for_peers(nbytes, device)
         self._opened: dict[int, int] = {}  # addresses of other processes' memory, by peer
         self._there: dict[int, int] = {}  # the peers' regions for this rank
-        self._free = weakref.finalize(self, _release, self._memory, self._opened, device)
+        self._free = weakref.finalize(self, _release, gpu, self._memory, self._opened, device)
         self._free.atexit = False  # the driver may be gone before us
         self._stream = Stream(device)
         self._raised = pinned(_ABORT_BYTES, device)
@@ -137,7 +138,7 @@ class Links:
     def disconnect(self) -> None:
         """Close the peers' memory, as all ranks must before one of them frees its own."""
         self._there.clear()
-        _close(self._opened, self.device)
+        _close(gpu_half(), self._opened, self.device)
 
     def close(self) -> None:
         """Disconnect, and free the memory once the GPU is idle; again, it does nothing."""
@@ -170,14 +171,14 @@ def _place(rank: int, owner: int) -> int:
     return rank - (rank > owner)
 
 
-def _close(opened: dict[int, int], device: int) -> None:
+def _close(gpu: Any, opened: dict[int, int], device: int) -> None:
     while opened:
-        gpu_half().close_memory(opened.popitem()[1], device)
+        gpu.close_memory(opened.popitem()[1], device)
 
 
-def _release(memory: int, opened: dict[int, int], device: int) -> None:
-    _close(opened, device)
-    gpu_half().release(memory, device)
+def _release(gpu: Any, memory: int, opened: dict[int, int], device: int) -> None:
+    _close(gpu, opened, device)
+    gpu.release(memory, device)
 
 
 @functools.cache
@@ -219,6 +220,7 @@ def exchange(
     codec: str = "auto",
     menu: int = -1,
     max_blocks: int = 0,
+    at_once: int = 1,
     timeout: float,
 ) -> None:
     """Queue one kernel that sends, receives and folds.
@@ -251,6 +253,8 @@ def exchange(
         Digit widths of ``tier``; -1 chooses.
     max_blocks
         Most blocks of the grid, but for one per message and fold; 0: half of what the GPU holds.
+    at_once
+        How many launches may have to run side by side: they share that half.
     timeout
         Seconds without any progress after which a kernel gives up.
 
@@ -272,6 +276,7 @@ def exchange(
         codec,
         menu,
         max_blocks,
+        at_once,
         int(timeout * 1e9),
         status.ctypes.data,
         links._slots_log2,

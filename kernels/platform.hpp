@@ -75,6 +75,13 @@
 // `blocks`.
 #define UZIP_KERNEL(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
 
+// Of a large argument of a kernel, which is read where it is, and not copied by every thread.
+#if defined(__HIPCC__)
+#define UZIP_ARGUMENT const
+#else
+#define UZIP_ARGUMENT const __grid_constant__
+#endif
+
 #if defined(__CUDA_ARCH__)
 #define UZIP_PTX 1
 #else
@@ -91,6 +98,75 @@ UZIP_DEVICE uint32_t block_count() { return gridDim.x; }
 UZIP_DEVICE void sync_block() { __syncthreads(); }
 UZIP_DEVICE void fence_device() { __threadfence(); }
 
+// Memory that other devices and processes read or write while the kernel runs; what waits in it is
+// told by flags, read with acquire, and written, relaxed, behind a fence.
+#if defined(__HIPCC__)
+template <typename Word>
+UZIP_DEVICE Word load_acquire_system(const Word* place) {
+  return __hip_atomic_load(place, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+template <typename Word>
+UZIP_DEVICE Word load_relaxed_system(const Word* place) {
+  return __hip_atomic_load(place, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+template <typename Word>
+UZIP_DEVICE void store_relaxed_system(Word* place, Word word) {
+  __hip_atomic_store(place, word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+UZIP_DEVICE void fence_system() { __threadfence_system(); }
+// Of shared memory.
+UZIP_DEVICE uint32_t load_acquire_block(const uint32_t* place) {
+  return __hip_atomic_load(place, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+UZIP_DEVICE void store_release_block(uint32_t* place, uint32_t word) {
+  __hip_atomic_store(place, word, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+// Since some moment; the clock has 100 MHz.
+UZIP_DEVICE uint64_t nanoseconds() { return static_cast<uint64_t>(wall_clock64()) * 10; }
+UZIP_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
+#else
+UZIP_DEVICE uint64_t load_acquire_system(const uint64_t* place) {
+  uint64_t word;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(place) : "memory");
+  return word;
+}
+UZIP_DEVICE uint32_t load_relaxed_system(const uint32_t* place) {
+  uint32_t word;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(place) : "memory");
+  return word;
+}
+UZIP_DEVICE uint64_t load_relaxed_system(const uint64_t* place) {
+  uint64_t word;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(place) : "memory");
+  return word;
+}
+UZIP_DEVICE void store_relaxed_system(uint32_t* place, uint32_t word) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(place), "r"(word) : "memory");
+}
+UZIP_DEVICE void store_relaxed_system(uint64_t* place, uint64_t word) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(place), "l"(word) : "memory");
+}
+UZIP_DEVICE void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+// Of shared memory.
+UZIP_DEVICE uint32_t load_acquire_block(const uint32_t* place) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(place));
+  uint32_t word;
+  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  return word;
+}
+UZIP_DEVICE void store_release_block(uint32_t* place, uint32_t word) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(place));
+  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+// Since some moment.
+UZIP_DEVICE uint64_t nanoseconds() {
+  uint64_t time;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+  return time;
+}
+UZIP_DEVICE void pause() { __nanosleep(20); }
+#endif
+
 #if defined(__HIPCC__)
 // A wavefront may hold two groups of 32 lanes. It runs in lockstep: its memory needs an order, no
 // barrier.
@@ -106,6 +182,11 @@ UZIP_DEVICE uint32_t sum32(uint32_t word) {
   for (int mask = 1; mask < 32; mask *= 2) word += shuffle_xor32(word, mask);
   return word;
 }
+UZIP_DEVICE uint32_t or32(uint32_t word) {
+#pragma unroll
+  for (int mask = 1; mask < 32; mask *= 2) word |= shuffle_xor32(word, mask);
+  return word;
+}
 #else
 UZIP_DEVICE void sync_lanes() { __syncwarp(); }
 UZIP_DEVICE uint32_t ballot32(bool vote) { return __ballot_sync(~0u, vote); }
@@ -115,6 +196,7 @@ UZIP_DEVICE uint32_t shuffle_xor32(uint32_t word, int mask) {
   return __shfl_xor_sync(~0u, word, mask);
 }
 UZIP_DEVICE uint32_t sum32(uint32_t word) { return __reduce_add_sync(~0u, word); }
+UZIP_DEVICE uint32_t or32(uint32_t word) { return __reduce_or_sync(~0u, word); }
 #endif
 
 UZIP_DEVICE int popcount(uint32_t word) { return __popc(word); }
@@ -182,7 +264,34 @@ const char* launch(Kernel kernel, int blocks, int threads, size_t shared_bytes, 
   return status == UZIP_VENDOR(Success) ? nullptr : UZIP_VENDOR(GetErrorString)(status);
 }
 
+// Blocks of a kernel that are sure to run at a time, of two such kernels at once: what one block
+// waits for may be any other's work. The processors' memory is to be shared memory as far as
+// possible: a kernel that leaves less would keep the other one waiting.
+template <typename Kernel>
+int blocks_together(Kernel kernel, int threads, size_t shared_bytes) {
+  (void)UZIP_VENDOR(FuncSetAttribute)(reinterpret_cast<const void*>(kernel),
+                                      UZIP_VENDOR(FuncAttributePreferredSharedMemoryCarveout), 100);
+  const int half = resident_blocks(kernel, threads, shared_bytes) / 2;
+  return half > 0 ? half : 1;
+}
+template <typename Kernel, typename... Arguments>
+const char* launch_together(Kernel kernel, int blocks, int threads, size_t shared_bytes,
+                            Stream stream, Arguments... arguments) {
+  return launch(kernel, blocks, threads, shared_bytes, stream, arguments...);
+}
+
 #if defined(__HIPCC__)
+// Memory whose flags other devices see change while a kernel runs must be fine-grained.
+inline hipError_t allocate_fine_grained(void** memory, size_t bytes) {
+  return hipExtMallocWithFlags(memory, bytes, hipDeviceMallocFinegrained);
+}
+inline hipError_t device_uuid(int device, unsigned char uuid[16]) {
+  hipUUID found;
+  const hipError_t status = hipDeviceGetUuid(&found, device);
+  for (int i = 0; i < 16; ++i) uuid[i] = static_cast<unsigned char>(found.bytes[i]);
+  return status;
+}
+
 using PointerAttributes = hipPointerAttribute_t;
 
 inline bool is_managed(const PointerAttributes& attributes) { return attributes.isManaged != 0; }
@@ -195,6 +304,16 @@ inline hipMemoryType memory_type(const PointerAttributes& attributes) {
 }
 inline bool has_context(int) { return true; }  // making one costs next to nothing
 #else
+inline cudaError_t allocate_fine_grained(void** memory, size_t bytes) {
+  return cudaMalloc(memory, bytes);
+}
+inline cudaError_t device_uuid(int device, unsigned char uuid[16]) {
+  cudaDeviceProp found;
+  const cudaError_t status = cudaGetDeviceProperties(&found, device);
+  for (int i = 0; i < 16; ++i) uuid[i] = static_cast<unsigned char>(found.uuid.bytes[i]);
+  return status;
+}
+
 using PointerAttributes = cudaPointerAttributes;
 
 inline bool is_managed(const PointerAttributes& attributes) {

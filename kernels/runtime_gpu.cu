@@ -1,6 +1,9 @@
 // Memory, streams and events of the GPU: the driver's calls, each on the right device.
-#include "platform.hpp"
 #include "runtime_gpu.hpp"
+
+#include <cstring>
+
+#include "platform.hpp"
 
 namespace uzip::gpu {
 namespace {
@@ -100,6 +103,14 @@ const char* synchronize_stream(void* stream, int device) {
   return on_device(device, [&] { return UZIP_VENDOR(StreamSynchronize)(stream_of(stream)); });
 }
 
+const char* find_capturing(void* stream, int device, bool* capturing) {
+  auto status = UZIP_VENDOR(StreamCaptureStatusNone);
+  const char* failure = on_device(
+      device, [&] { return UZIP_VENDOR(StreamIsCapturing)(stream_of(stream), &status); });
+  *capturing = status != UZIP_VENDOR(StreamCaptureStatusNone);
+  return failure;
+}
+
 const char* copy(void* to, const void* from, size_t bytes, int device, void* stream) {
   return on_device(device, [&] {
     return UZIP_VENDOR(MemcpyAsync)(to, from, bytes, UZIP_VENDOR(MemcpyDefault), stream_of(stream));
@@ -145,6 +156,60 @@ const char* synchronize_event(void* event, int device) {
 const char* wait_for_event(void* stream, int device, void* event) {
   return on_device(
       device, [&] { return UZIP_VENDOR(StreamWaitEvent)(stream_of(stream), event_of(event), 0); });
+}
+
+const char* allocate_for_peers(size_t bytes, int device, void** memory) {
+  return on_device(device, [&] { return allocate_fine_grained(memory, bytes); });
+}
+
+const char* export_memory(void* memory, int device, uint8_t handle[kMemoryHandleBytes]) {
+  UZIP_VENDOR(IpcMemHandle_t) made{};
+  static_assert(sizeof made == kMemoryHandleBytes);
+  const char* failure =
+      on_device(device, [&] { return UZIP_VENDOR(IpcGetMemHandle)(&made, memory); });
+  std::memcpy(handle, &made, sizeof made);
+  return failure;
+}
+
+const char* open_memory(const uint8_t handle[kMemoryHandleBytes], int device, void** memory) {
+  UZIP_VENDOR(IpcMemHandle_t) given;
+  std::memcpy(&given, handle, sizeof given);
+  return on_device(device, [&] {
+    return UZIP_VENDOR(IpcOpenMemHandle)(memory, given, UZIP_VENDOR(IpcMemLazyEnablePeerAccess));
+  });
+}
+
+const char* close_memory(void* memory, int device) {
+  return on_device(device, [&] { return UZIP_VENDOR(IpcCloseMemHandle)(memory); });
+}
+
+const char* enable_peer(int device, int peer) {
+  if (device == peer) return nullptr;
+  return on_device(device, [&] {
+    const auto status = UZIP_VENDOR(DeviceEnablePeerAccess)(peer, 0);
+    if (status != UZIP_VENDOR(ErrorPeerAccessAlreadyEnabled)) return status;
+    (void)UZIP_VENDOR(GetLastError)();
+    return UZIP_VENDOR(Success);
+  });
+}
+
+const char* can_access_peer(int device, int peer, bool* can) {
+  int found = 0;
+  const char* failure = reason(UZIP_VENDOR(DeviceCanAccessPeer)(&found, device, peer));
+  *can = found != 0;
+  return failure;
+}
+
+const char* identify_device(int device, char place[kPlaceBytes], uint8_t uuid[16]) {
+  const char* failure =
+      reason(UZIP_VENDOR(DeviceGetPCIBusId)(place, static_cast<int>(kPlaceBytes), device));
+  return failure != nullptr ? failure : reason(device_uuid(device, uuid));
+}
+
+const char* find_device(const char* place, int* device) {
+  const auto status = UZIP_VENDOR(DeviceGetByPCIBusId)(device, place);
+  if (reason(status) != nullptr) *device = -1;
+  return nullptr;
 }
 
 }  // namespace uzip::gpu

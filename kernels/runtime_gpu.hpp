@@ -52,6 +52,8 @@ const char* release_pinned(void* memory, int device);
 const char* create_stream(int device, void** stream);
 const char* destroy_stream(void* stream, int device);
 const char* synchronize_stream(void* stream, int device);
+// Whether what is queued goes to a graph.
+const char* find_capturing(void* stream, int device, bool* capturing);
 
 // Queued in the stream: any two places, device or host.
 const char* copy(void* to, const void* from, size_t bytes, int device, void* stream);
@@ -66,5 +68,27 @@ const char* query_event(void* event, int device, bool* done);
 const char* synchronize_event(void* event, int device);
 const char* wait_for_event(void* stream, int device,
                            void* event);  // its stream may be any device's
+
+// Memory that kernels of other devices and processes may use at the same time as those of this
+// device; released by release(). Drivers export whole blocks of kPeerBlockBytes.
+constexpr size_t kPeerBlockBytes = size_t{2} << 20;
+constexpr size_t kMemoryHandleBytes = 64;
+const char* allocate_for_peers(size_t bytes, int device, void** memory);
+
+// The handle of such memory, by which another process opens it, for use by one of its devices. It
+// must be closed there before it is released here.
+const char* export_memory(void* memory, int device, uint8_t handle[kMemoryHandleBytes]);
+const char* open_memory(const uint8_t handle[kMemoryHandleBytes], int device, void** memory);
+const char* close_memory(void* memory, int device);
+
+// Lets a device use another's memory within this process.
+const char* enable_peer(int device, int peer);
+const char* can_access_peer(int device, int peer, bool* can);
+
+// Names of a device: of its place, and, where several devices share one, of itself.
+constexpr size_t kPlaceBytes = 32;
+const char* identify_device(int device, char place[kPlaceBytes], uint8_t uuid[16]);
+// -1 where this process does not see it.
+const char* find_device(const char* place, int* device);
 
 }  // namespace uzip::gpu

@@ -13,7 +13,7 @@
 namespace uzip::gpu {
 
 // The fields of one half of a lane's values as a word: 16 of 1 or 2 bits. They begin at bit `shift`
-// of their bytes; elsewhere the quads are 0.
+// of their bytes, where a byte has room for them; elsewhere the quads are 0.
 template <int kWidth>
 UZIP_DEVICE uint32_t pack_half(const uint32_t quads[kHalfQuads], int shift = 0) {
   static_assert(kWidth <= 2);
@@ -251,7 +251,10 @@ UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int shif
       }
       const int high = start + 8 * plane_bytes(2, places.n);
       put_fields(tables.high, fields, mask, half, tail, high + first);
-      full &= pack_half<2>(fields, shift + 2) & kHalfMask;
+      // The bits may be the highest of their bytes, too far up for the multiplier.
+#pragma unroll
+      for (int q = 0; q < kHalfQuads; ++q) fields[q] >>= 2;
+      full &= pack_half<2>(fields, shift) & kHalfMask;
     }
     escaped |= full << half;
   }
@@ -271,50 +274,125 @@ UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int widt
   }
 }
 
-// Writes a further level that few values reach; returns which go on. `digits_of`: by offset from
-// the window's base.
-template <typename Room>
-UZIP_DEVICE Mask put_sparse_level(const uint8_t* digits_of, int width, int shift, Mask mask,
-                                  Places places, Room& room, int start, int lane) {
-  const uint32_t escape = (1u << width) - 1;
-  const int low_width = width == 1 ? 1 : 2;
-  const int high = start + 8 * plane_bytes(2, places.n);
-  Mask escaped = 0;
-#pragma unroll 1
-  for (Mask left = mask; left != 0; left &= left - 1) {
-    const int i = lowest_bit(left);
-    const uint32_t digit = static_cast<uint32_t>(digits_of[room.byte(lane, i)]) >> shift & escape;
-    if (digit == escape) escaped |= left & -left;
-    const int place = places.take(i & 1);
-    const int bit = start + low_width * place;
-    // Fields of 2 bits begin at even bits.
-    atomic_or(room.tail + (bit >> 5), (digit & 3) << (bit & 31));
-    if (width == 3)
-      atomic_or(room.tail + ((high + place) >> 5), digit >> 2 << ((high + place) & 31));
+// The value that bit i of a Mask stands for, as lists have it.
+template <DType kDType>
+UZIP_DEVICE typename WarpRoom<kDType>::Listed listed_value(const uint8_t* values,
+                                                           WarpRoom<kDType>& room, int lane,
+                                                           int i) {
+  using V = Value<kDType>;
+  if constexpr (V::kFormat.symbol_bytes() == 1) {
+    return room.byte(lane, i);
+  } else {
+    const auto* words = reinterpret_cast<const typename V::Word*>(values);
+    return static_cast<uint16_t>(V::symbol(words[value_index(lane, 16 * (i & 1) + (i >> 1))]));
   }
-  return escaped;
+}
+
+// Of a value in a list.
+template <DType kDType>
+UZIP_DEVICE uint32_t offset_of(uint32_t listed, uint32_t base) {
+  constexpr FloatFormat kFormat = float_format(kDType);
+  if constexpr (kFormat.symbol_bytes() == 1) return listed;
+  const uint32_t offset = (listed - base) & (kFormat.symbols() - 1);
+  return offset < kWindow ? offset : kWindow;
+}
+template <DType kDType>
+UZIP_DEVICE uint32_t symbol_of(uint32_t listed, uint32_t base) {
+  constexpr FloatFormat kFormat = float_format(kDType);
+  if constexpr (kFormat.symbol_bytes() == 2) return listed;
+  return (listed + base) & (kFormat.symbols() - 1);
+}
+
+// Lists the values in a mask.
+template <DType kDType>
+UZIP_DEVICE void list_values(const uint8_t* values, Mask mask, Places places,
+                             WarpRoom<kDType>& room, int lane) {
+#pragma unroll 1
+  for (; mask != 0; mask &= mask - 1) {
+    const int i = lowest_bit(mask);
+    room.list[places.take(i & 1)] = listed_value(values, room, lane, i);
+  }
+  sync_lanes();
+}
+
+// Stores up to 8 bytes.
+UZIP_DEVICE void store_bytes(uint8_t* to, uint32_t low, uint32_t high, int bytes, int lane) {
+  if (lane < bytes) to[lane] = static_cast<uint8_t>((lane < 4 ? low : high) >> 8 * (lane & 3));
+}
+
+// Writes the digits of n values, one a lane, to a plane, or, if they have 3 bits, to two; 0 where a
+// lane has none.
+template <int kWidth>
+UZIP_DEVICE void put_digits(uint32_t digit, int n, uint8_t* plane, uint8_t* high, int lane) {
+  if constexpr (kWidth == 1) {
+    store_bytes(plane, ballot32(digit != 0), 0, plane_bytes(1, n), lane);
+  } else {
+    const uint32_t field = (digit & 3) << 2 * (lane & 15);
+    const uint32_t first = or32(lane < 16 ? field : 0);
+    const uint32_t second = or32(lane < 16 ? 0 : field);
+    store_bytes(plane, first, second, plane_bytes(2, n), lane);
+    if constexpr (kWidth == 3) {
+      store_bytes(high, ballot32(digit > 3), 0, plane_bytes(1, n), lane);
+    }
+  }
+}
+
+// Writes a level of the n values in the list, and leaves those that go on; returns how many these
+// are. `digits_of`: by offset from the window's base.
+template <DType kDType, int kWidth>
+UZIP_DEVICE int put_listed_level(const uint8_t* digits_of, uint32_t base, int shift, int n,
+                                 uint8_t* plane, WarpRoom<kDType>& room, int lane) {
+  constexpr uint32_t kEscape = (1u << kWidth) - 1;
+  uint8_t* high = plane + plane_bytes(2, n);
+  int left = 0;
+#pragma unroll 1
+  for (int first = 0; first < n; first += kLanes) {
+    const bool present = first + lane < n;
+    const uint32_t listed = present ? room.list[first + lane] : 0;
+    uint32_t digit = 0;
+    if (present) digit = uint32_t{digits_of[offset_of<kDType>(listed, base)]} >> shift & kEscape;
+    const int here = n - first < kLanes ? n - first : kLanes;
+    put_digits<kWidth>(digit, here, plane + first / (kWidth == 1 ? 8 : 4), high + first / 8, lane);
+    const uint32_t escaped = ballot32(digit == kEscape);
+    sync_lanes();
+    if (digit == kEscape) {
+      const uint32_t below = escaped & ((1u << lane) - 1);
+      room.list[left + popcount(below)] = static_cast<typename WarpRoom<kDType>::Listed>(listed);
+    }
+    left += popcount(escaped);
+  }
+  sync_lanes();
+  return left;
+}
+template <DType kDType>
+UZIP_DEVICE int put_listed_level(const uint8_t* digits_of, uint32_t base, int width, int shift,
+                                 int n, uint8_t* plane, WarpRoom<kDType>& room, int lane) {
+  switch (width) {
+    case 1:
+      return put_listed_level<kDType, 1>(digits_of, base, shift, n, plane, room, lane);
+    case 2:
+      return put_listed_level<kDType, 2>(digits_of, base, shift, n, plane, room, lane);
+    default:
+      return put_listed_level<kDType, 3>(digits_of, base, shift, n, plane, room, lane);
+  }
+}
+
+UZIP_DEVICE void store_symbol(uint8_t* raw, int place, uint32_t symbol, int bytes) {
+  raw[bytes * place] = static_cast<uint8_t>(symbol);
+  if (bytes == 2) raw[2 * place + 1] = static_cast<uint8_t>(symbol >> 8);
 }
 
 // Writes the symbols of values without a rank behind the digits.
 template <DType kDType>
 UZIP_DEVICE void put_raw_symbols(const TileCode& code, const uint8_t* values, Mask mask,
                                  Places places, WarpRoom<kDType>& room, int begin, int lane) {
-  using V = Value<kDType>;
   uint8_t* raw = reinterpret_cast<uint8_t*>(room.tail) + begin;
 #pragma unroll 1
   for (; mask != 0; mask &= mask - 1) {
     const int i = lowest_bit(mask);
-    const int place = places.take(i & 1);
-    if constexpr (V::kFormat.symbol_bytes() == 1) {
-      constexpr uint32_t kSymbolMask = V::kFormat.symbols() - 1;
-      raw[place] = static_cast<uint8_t>((room.byte(lane, i) + code.base) & kSymbolMask);
-    } else {
-      // Offsets of these are not bytes.
-      const auto* words = reinterpret_cast<const typename V::Word*>(values);
-      const int symbol = V::symbol(words[value_index(lane, 16 * (i & 1) + (i >> 1))]);
-      raw[2 * place] = static_cast<uint8_t>(symbol);
-      raw[2 * place + 1] = static_cast<uint8_t>(symbol >> 8);
-    }
+    const uint32_t listed = listed_value(values, room, lane, i);
+    store_symbol(raw, places.take(i & 1), symbol_of<kDType>(listed, code.base),
+                 float_format(kDType).symbol_bytes());
   }
 }
 
@@ -335,6 +413,37 @@ struct EncodeTables {
   }
 };
 
+// Writes the end of a tail, from byte `bytes` on: what follows when so few values reach `level` that
+// they fit a list. Returns the bytes of the whole tail, or kNotCodable.
+template <DType kDType, int kMenu>
+UZIP_DEVICE int encode_sparse_tail(const TileCode& code, const EncodeTables& tables,
+                                   const uint8_t* values, Mask mask, const Places& places,
+                                   int level, int bytes, int limit, WarpRoom<kDType>& room,
+                                   int lane) {
+  constexpr int kSymbolBytes = float_format(kDType).symbol_bytes();
+  const Menu menu = fixed_menu<kMenu>(code.menu);
+  auto* tail = reinterpret_cast<uint8_t*>(room.tail);
+  list_values(values, mask, places, room, lane);
+  int n = places.n;
+#pragma unroll kLevelUnroll < kMenu>
+  for (; level < menu.levels; ++level) {
+    const int width = menu.width(level);
+    uint8_t* plane = tail + bytes;
+    bytes += digit_plane_bytes(width, n);
+    if (bytes >= limit) return kNotCodable;
+    n = put_listed_level(tables.digits_of, code.base, width, menu.shift(level), n, plane, room,
+                         lane);
+  }
+  uint8_t* raw = tail + bytes;
+  bytes += n * kSymbolBytes;
+  if (bytes >= limit) return kNotCodable;
+#pragma unroll 1
+  for (int i = lane; i < n; i += kLanes) {
+    store_symbol(raw, i, symbol_of<kDType>(room.list[i], code.base), kSymbolBytes);
+  }
+  return bytes;
+}
+
 // Writes a tile's tail to the warp's room, where the offsets are. `mask`: the values beyond level
 // 1. Returns its bytes, or kNotCodable when they are `limit` or more.
 template <DType kDType, int kMenu>
@@ -346,9 +455,12 @@ UZIP_DEVICE int encode_tail(const TileCode& code, const EncodeTables& tables, co
   int cleared = 0;  // words
 #pragma unroll kLevelUnroll < kMenu>
   for (int level = 1; level < menu.levels; ++level) {
-    const int width = menu.width(level);
-    const int shift = menu.shift(level);
     const Places places = Places::of(mask, lane);
+    if (places.n <= kSparse) {
+      return encode_sparse_tail<kDType, kMenu>(code, tables, values, mask, places, level, bytes,
+                                               limit, room, lane);
+    }
+    const int width = menu.width(level);
     const int begin = 8 * bytes;
     bytes += digit_plane_bytes(width, places.n);
     if (bytes >= limit) return kNotCodable;
@@ -357,10 +469,8 @@ UZIP_DEVICE int encode_tail(const TileCode& code, const EncodeTables& tables, co
     for (int word = cleared + lane; word < words; word += kLanes) room.tail[word] = 0;
     cleared = words;
     sync_lanes();
-    mask = places.n > kSparse
-               ? put_dense_level(tables.gathers, level, width, shift, digits, mask, places,
-                                 room.tail, begin)
-               : put_sparse_level(tables.digits_of, width, shift, mask, places, room, begin, lane);
+    mask = put_dense_level(tables.gathers, level, width, menu.shift(level), digits, mask, places,
+                           room.tail, begin);
     sync_lanes();
   }
   const Places places = Places::of(mask, lane);

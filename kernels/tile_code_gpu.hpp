@@ -248,9 +248,9 @@ UZIP_DEVICE int digit_plane_bytes(int width, int n) {
   return width == 3 ? plane_bytes(2, n) + plane_bytes(1, n) : plane_bytes(width, n);
 }
 
-// Levels that few values reach are coded value by value instead of quad by quad; about where both
-// cost the same.
-constexpr int kSparse = 24;
+// Levels that so few values reach are coded from a list of these values instead of quad by quad;
+// about where both cost the same.
+constexpr int kSparse = 64;
 
 // Most bytes of a tail: 7 bits of digits, and the symbol, of each value.
 template <DType kDType>
@@ -259,9 +259,13 @@ constexpr int kTailBytes = kTileValues * 7 / 8 + kTileValues * float_format(kDTy
 // Bytes of a warp in shared memory: a tail, and a byte for each value.
 template <DType kDType>
 struct alignas(16) WarpRoom {
-  // Read and written by words; may begin within a chunk.
+  // Read and written by words; may begin within a chunk. First, as it can follow a head then.
   uint32_t tail[kTailBytes<kDType> / 4 + 12];
   uint8_t bytes[kTileValues];
+  // Of values in order of position: their offsets from the window's base, or, where these are no
+  // bytes, their symbols.
+  using Listed = typename Item<float_format(kDType).symbol_bytes()>::Word;
+  Listed list[kSparse];
 
   // Of the value that a bit of a Mask stands for, next to those of the lane's others in the half.
   UZIP_DEVICE uint8_t& byte(int lane, int bit) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulator import Emulator
-from samples import FLOATS, PATTERNS, TILE, tensor_of
+from samples import EXPONENT_BITS, FLOATS, PATTERNS, TILE, from_fields, tensor_of
 
 from uzipmpi.kernels import codec
 from uzipmpi.typing import Bytes, DType, Tensor
@@ -57,6 +57,33 @@ def test_every_menu(emulator: Emulator, dtype: DType, menu: int) -> None:
         status, values = emulator.decode(frame, dtype, tensor.count)
         assert status == 0
         assert (values == tensor.memory).all()
+
+
+def spread_symbols(dtype: DType, count: int, share: float, seed: int) -> Tensor:
+    """Return values of one exponent but for a share that has any of 16 or more, nearly evenly."""
+    generator = np.random.default_rng(seed)
+    symbols = 1 << EXPONENT_BITS[dtype]
+    other = generator.integers(min(symbols, 20), size=count)
+    symbol = np.where(generator.random(count) < share, other, 7)
+    return Tensor(from_fields(0, symbol, generator.integers(2**62, size=count), dtype), dtype)
+
+
+@pytest.mark.parametrize("menu", MENUS)
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+def test_values_of_every_rank_and_of_none_are_coded_wherever_they_are(
+    emulator: Emulator, dtype: DType, menu: int
+) -> None:
+    """Few and many to a level: these are different code."""
+    for share in (0.01, 0.1, 0.3):
+        tensor = spread_symbols(dtype, 8 * TILE, share, seed=menu)
+        masked = tensor.memory.copy().reshape(-1, dtype.itemsize)
+        masked[np.random.default_rng(menu).random(tensor.count) < 0.3] = 0
+        for memory in (tensor.memory, masked.ravel()):
+            frame = emulator.encode(memory, dtype, codec_name="tier", menu=menu)
+            assert (decoded_by_cpu(frame, tensor) == memory).all()
+            status, values = emulator.decode(frame, dtype, tensor.count)
+            assert status == 0
+            assert (values == memory).all()
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)

@@ -90,8 +90,8 @@ class Route:
         """
         with self._lock:
             self.check()
-            if self._at_once == 1 and self._last and self._last.handle != stream.handle:
-                stream.wait(self._last.record())
+            if self._at_once == 1:
+                self._follow(stream)
             link.exchange(
                 self.links,
                 stream,
@@ -103,9 +103,21 @@ class Route:
                 status=self._status,
                 codec=_codec(dtype, config),
                 max_blocks=config.max_sms,
+                at_once=self._at_once,
                 timeout=self._timeout,
             )
-            self._last = stream
+
+    def _follow(self, stream: Stream) -> None:
+        """Let the exchange come after the one before it, in whatever stream that is.
+
+        What a graph captures has its place where the graph is launched: in what order with others
+        is its owner's affair.
+        """
+        if stream.is_capturing():
+            return
+        if self._last is not None and self._last.handle != stream.handle:
+            stream.wait(self._last.record())
+        self._last = stream
 
     def check(self) -> None:
         """Raise what has gone wrong in an exchange, if anything has.

@@ -1,0 +1,121 @@
+// Exchanges between GPUs: one launch, whose blocks have roles.
+#include "launch_gpu.hpp"
+#include "link_fold_gpu.hpp"
+#include "link_send_gpu.hpp"
+
+namespace uzip::gpu {
+namespace {
+
+UZIP_DEVICE bool is_for(uint32_t first_block, uint32_t blocks) {
+  return block_index() - first_block < blocks;
+}
+
+// Blocks on a multiprocessor: half of them are this launch's, the others another's.
+template <DType kDType, bool kFolds>
+constexpr int kTogether = float_format(kDType).itemsize > 2 ? 2 : kFolds ? 3 : 4;
+
+template <DType kDType, bool kFolds>
+UZIP_KERNEL(kThreads, (kTogether<kDType, kFolds>))
+exchange_kernel(UZIP_ARGUMENT Exchange exchange) {
+  LinkBlock::get().begin(exchange);
+#pragma unroll 1
+  for (int i = 0; i < exchange.n_sends; ++i) {
+    const Message& message = exchange.sends[i];
+    if (is_for(message.first_block, message.blocks)) return send_part<kDType>(exchange, message);
+  }
+#pragma unroll 1
+  for (int i = 0; i < exchange.n_receives; ++i) {
+    const Message& message = exchange.receives[i];
+    if (is_for(message.first_block, message.blocks)) {
+      return receive_part<kDType>(exchange, message);
+    }
+  }
+  if constexpr (kFolds) fold_part<kDType>(exchange);
+}
+
+// Divides some blocks among parts by their bytes; each gets one at least.
+class Division {
+ public:
+  Division(uint32_t blocks, uint32_t parts, uint64_t bytes)
+      : blocks_(blocks), parts_(parts), bytes_(bytes) {}
+
+  void give(uint64_t bytes, uint32_t* first_block, uint32_t* blocks) {
+    *first_block = given_;
+    const uint32_t spare = blocks_ - given_ - parts_;
+    const double share = bytes_ == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(bytes_);
+    *blocks = 1 + static_cast<uint32_t>(share * spare + 0.5);
+    given_ += *blocks;
+    bytes_ -= bytes;
+    --parts_;
+  }
+  uint32_t given() const { return given_; }
+
+ private:
+  uint32_t blocks_;  // to be given, at least as many as parts
+  uint32_t parts_;
+  uint64_t bytes_;
+  uint32_t given_ = 0;
+};
+
+// Deals out the blocks; returns how many they are.
+int divide(Exchange* exchange, int most) {
+  const int itemsize = float_format(exchange->dtype).itemsize;
+  uint64_t bytes = exchange->folds ? exchange->fold.count * itemsize : 0;
+  uint64_t records = exchange->folds ? Records::of(exchange->fold.count, itemsize).all() : 0;
+  uint32_t parts = exchange->folds ? 1 : 0;
+  const auto count_messages = [&](const Message* messages, int n) {
+    for (int i = 0; i < n; ++i) {
+      bytes += messages[i].count * itemsize;
+      records += Records::of(messages[i].count, itemsize).all();
+      ++parts;
+    }
+  };
+  count_messages(exchange->sends, exchange->n_sends);
+  count_messages(exchange->receives, exchange->n_receives);
+  // A worker that has no record is of no use.
+  auto blocks = static_cast<uint64_t>(most > 0 ? most : 1);
+  if (blocks > records) blocks = records;
+  if (blocks < parts) blocks = parts;
+  Division division(static_cast<uint32_t>(blocks), parts, bytes);
+  for (int i = 0; i < exchange->n_sends; ++i) {
+    Message& message = exchange->sends[i];
+    division.give(message.count * itemsize, &message.first_block, &message.blocks);
+  }
+  for (int i = 0; i < exchange->n_receives; ++i) {
+    Message& message = exchange->receives[i];
+    division.give(message.count * itemsize, &message.first_block, &message.blocks);
+  }
+  if (exchange->folds) {
+    LinkFold& fold = exchange->fold;
+    division.give(fold.count * itemsize, &fold.first_block, &fold.blocks);
+  }
+  return static_cast<int>(division.given());
+}
+
+template <DType kDType, bool kFolds>
+const char* launch_roles(Exchange exchange, void* stream) {
+  const auto kernel = exchange_kernel<kDType, kFolds>;
+  constexpr size_t kSend = sizeof(SendRoom<kDType>);
+  constexpr size_t kReceive =
+      kFolds ? sizeof(LinkFoldRoom<kDType>) : sizeof(ReceiveRoom<kDType>);
+  constexpr size_t kShared = kSend > kReceive ? kSend : kReceive;
+  int most = blocks_together(kernel, kThreads, kShared) / exchange.at_once;
+  const int wanted = exchange.options.max_blocks;
+  if (wanted > 0 && most > wanted) most = wanted;
+  const int blocks = divide(&exchange, most);
+  return launch_together(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), exchange);
+}
+
+}  // namespace
+
+template <DType kDType>
+const char* launch_exchange(const Exchange& exchange, void* stream) {
+  return exchange.folds ? launch_roles<kDType, true>(exchange, stream)
+                        : launch_roles<kDType, false>(exchange, stream);
+}
+
+#define UZIP_INSTANTIATE(dtype) \
+  template const char* launch_exchange<dtype>(const Exchange& exchange, void* stream);
+UZIP_EACH_TYPE(UZIP_INSTANTIATE)
+
+}  // namespace uzip::gpu

@@ -1,0 +1,109 @@
+// What all blocks of an exchange have in common: what they know of its links, and how one of them
+// gives up.
+#pragma once
+
+#include "exchange_gpu.hpp"
+#include "frame_gpu.hpp"
+
+namespace uzip::gpu {
+
+// In a block's shared memory, at its beginning.
+struct LinkBlock {
+  Link links[kMaxPeers];
+  int n_links;
+  uint64_t timeout;
+  uint32_t* status;
+  bool failed;  // before the block's work began
+  bool is_last;
+
+  UZIP_DEVICE static LinkBlock& get() { return *reinterpret_cast<LinkBlock*>(shared_memory()); }
+
+  // By the whole block.
+  UZIP_DEVICE void begin(const Exchange& exchange) {
+    const int thread = thread_index();
+    if (thread < exchange.n_links) links[thread] = exchange.links[thread];
+    if (thread == 0) {
+      n_links = exchange.n_links;
+      timeout = exchange.timeout;
+      status = exchange.status;
+      failed = false;
+    }
+    sync_block();
+  }
+
+  UZIP_DEVICE Watch watch(int link) const {
+    return {&links[link].here.head()->abort, timeout};
+  }
+
+  // Reports, and ends the waiting of all who work on these links. By one thread.
+  UZIP_DEVICE void fail(LinkStatus found) const {
+    if (load_relaxed_system(status) == 0) {
+      store_relaxed_system(status, static_cast<uint32_t>(found));
+    }
+    fence_system();  // whoever sees that it is to stop sees why
+    for (int i = 0; i < n_links; ++i) {
+      store_relaxed_system(&links[i].here.head()->abort, uint32_t{1});
+      store_relaxed_system(&links[i].there.head()->abort, uint32_t{1});
+    }
+  }
+
+  // By one thread.
+  template <typename Ready>
+  UZIP_DEVICE bool wait(int link, const Ready& ready) const {
+    const LinkStatus found = wait_until(watch(link), ready);
+    if (found == LinkStatus::kOk) return true;
+    fail(found);
+    return false;
+  }
+  // The same by a warp, of which one lane waits.
+  template <typename Ready>
+  UZIP_DEVICE bool wait(int link, int lane, const Ready& ready) const {
+    uint32_t good = 1;
+    if (lane == 0) good = wait(link, ready) ? 1 : 0;
+    return shuffle32(good, 0) != 0;
+  }
+
+  // By one thread, before it relies on a link.
+  UZIP_DEVICE bool is_aborted(int link) const {
+    if (load_relaxed_system(&links[link].here.head()->abort) == 0) return false;
+    fail(LinkStatus::kAborted);
+    return true;
+  }
+
+  // Called by all blocks that worked on a message; true in the last of them. By the whole block.
+  UZIP_DEVICE bool finish(Progress* progress, uint32_t blocks) {
+    sync_block();
+    if (thread_index() == 0) {
+      fence_device();
+      is_last = atomic_add(&progress->blocks_done, 1) + 1 == blocks;
+      fence_device();
+    }
+    sync_block();
+    return is_last;
+  }
+};
+
+// Counts a message that is done, by one thread.
+UZIP_DEVICE void advance(Progress* progress, uint32_t records) {
+  progress->messages += 1;
+  progress->records += records;
+  progress->blocks_done = 0;
+}
+
+// How the workers of a message, all warps of some blocks, take turns with its records.
+struct WorkerTurns {
+  uint32_t first;
+  uint32_t step;
+
+  // Where there is less to do than workers, it is spread over blocks; else a block's workers have
+  // neighbouring records.
+  UZIP_DEVICE static WorkerTurns of(uint32_t records, uint32_t block, uint32_t blocks, int warp,
+                                    int warps) {
+    const uint32_t all = blocks * static_cast<uint32_t>(warps);
+    const bool few = records < all;
+    const auto mine = static_cast<uint32_t>(warp);
+    return {few ? mine * blocks + block : block * static_cast<uint32_t>(warps) + mine, all};
+  }
+};
+
+}  // namespace uzip::gpu

@@ -1,0 +1,431 @@
+// The receiver's part of a block: it waits for records, loads their tiles to shared memory and
+// decodes them from there, to their destination or into a fold with other ranks' values.
+//
+// Lane 0 of a warp polls a record's flag; then all lanes load its tiles, one while another is
+// decoded. As soon as the last of a record is there, its slot is free again. Nothing that a flag, an
+// opening or a tile says is believed before it is compared with what is there.
+#pragma once
+
+#include "fold_gpu.hpp"
+#include "link_block_gpu.hpp"
+
+namespace uzip::gpu {
+
+constexpr int kStages = 2;
+
+// What a block knows of a message that comes.
+template <DType kDType>
+struct Incoming {
+  int link;
+  uint64_t sequence;  // of record 0 among all of the link
+  bool coded;
+  int menu;
+  TileCode code;
+  RankSymbols<kDType> symbols;
+};
+
+// Of a warp: tiles that arrive, and what decoding one needs.
+template <DType kDType>
+struct alignas(16) ReceiveWarpRoom {
+  Stage<kDType> stages[kStages];
+  LevelRoom<kDType> levels;
+};
+
+template <DType kDType>
+struct ReceiveRoom {
+  LinkBlock block;
+  Incoming<kDType> incoming[kMaxPeers];
+  DecodeTables tables;
+  ReceiveWarpRoom<kDType> warps[kWarps];
+
+  UZIP_DEVICE static ReceiveRoom& get() { return *reinterpret_cast<ReceiveRoom*>(shared_memory()); }
+};
+
+// The same, and a tile's values for each warp.
+template <DType kDType>
+struct LinkFoldRoom {
+  ReceiveRoom<kDType> receive;
+  alignas(16) uint8_t values[kWarps][float_format(kDType).tile_bytes()];
+
+  UZIP_DEVICE static LinkFoldRoom& get() {
+    return *reinterpret_cast<LinkFoldRoom*>(shared_memory());
+  }
+};
+
+// A tile in shared memory.
+struct ArrivedTile {
+  int peer;
+  TileEntry entry;
+  const uint8_t* bytes;
+};
+
+// Brings a warp the tiles of its records: of each record tile by tile, of each tile one from every
+// peer.
+template <DType kDType>
+class Fetcher {
+ public:
+  static constexpr FloatFormat kFormat = float_format(kDType);
+
+  UZIP_DEVICE Fetcher(const Records& records, WorkerTurns turns, int n_peers)
+      : records_(records),
+        turns_(turns),
+        n_peers_(n_peers),
+        next_{turns.first, 0, 0},
+        lane_(thread_index() % kLanes) {}
+
+  // Waits for the next tile. False: it will not come.
+  UZIP_DEVICE bool take(ArrivedTile* tile) {
+    if (ahead_ == 0 && !fetch(true)) return false;
+    if (ahead_ == 1 && fetch(false)) {
+      wait_copies<1>();
+    } else {
+      wait_copies<0>();
+    }
+    sync_lanes();
+    if (here_.is_last && lane_ == 0) acknowledge(here_);
+    *tile = {here_.peer, here_.entry, stage(turn_)};
+    return true;
+  }
+  // Gives the room of the tile that was taken back.
+  UZIP_DEVICE void release() {
+    sync_lanes();
+    turn_ ^= 1;
+    --ahead_;
+    here_ = later_;
+  }
+
+ private:
+  struct Place {
+    uint32_t record;
+    int tile;
+    int peer;
+  };
+  struct Fetched {
+    int peer;
+    TileEntry entry;
+    bool is_last;  // of its record
+    uint32_t record;
+  };
+
+  UZIP_DEVICE uint8_t* stage(int turn) const {
+    ReceiveWarpRoom<kDType>& mine = ReceiveRoom<kDType>::get().warps[thread_index() / kLanes];
+    return reinterpret_cast<uint8_t*>(mine.stages[turn].chunks);
+  }
+  UZIP_DEVICE const Link& link_of(int peer) const {
+    const ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
+    return room.block.links[room.incoming[peer].link];
+  }
+  UZIP_DEVICE RecordPlace place_of(uint32_t record, int peer) const {
+    return RecordPlace::of(ReceiveRoom<kDType>::get().incoming[peer].sequence + record,
+                           link_of(peer).here.slots_log2);
+  }
+
+  // Asks for the next tile; false if its record is not there yet, or will not come.
+  UZIP_DEVICE bool fetch(bool patient) {
+    if (next_.record >= records_.all()) return false;
+    const RecordPlace place = place_of(next_.record, next_.peer);
+    if (next_.tile == 0 && !find_flag(place, patient)) return false;
+    const uint64_t flag = flag_of(next_.peer);
+    int before = 0;
+    for (int i = 0; i < next_.tile; ++i) before += TileEntry::of(flag, i).units;
+    const TileEntry entry = TileEntry::of(flag, next_.tile);
+    if (!is_possible(entry)) {
+      if (lane_ == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
+      next_.record = records_.all();
+      return false;
+    }
+    const uint8_t* slot = link_of(next_.peer).here.slot(place.slot);
+    const int turn = ahead_ == 0 ? turn_ : turn_ ^ 1;
+    copy_chunks_later(reinterpret_cast<Chunk*>(stage(turn)), slot + before * kAlignment,
+                      entry.units, lane_);
+    commit_copies();
+    const bool is_last = next_.tile + 1 == records_.tiles_of(next_.record);
+    (ahead_ == 0 ? here_ : later_) = {next_.peer, entry, is_last, next_.record};
+    ++ahead_;
+    step();
+    return true;
+  }
+
+  // Learns what the record is made of. False: not there.
+  UZIP_DEVICE bool find_flag(const RecordPlace& place, bool patient) {
+    const ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
+    const int link = room.incoming[next_.peer].link;
+    const uint64_t* flags = room.block.links[link].here.flags() + place.slot;
+    uint64_t flag = 0;
+    uint32_t found = 0;
+    if (lane_ == 0) {
+      const auto is_there = [&] {
+        flag = load_acquire_system(flags);
+        return is_of_round(flag, place.round);
+      };
+      found = (patient ? room.block.wait(link, is_there) : is_there()) ? 1 : 0;
+    }
+    if (shuffle32(found, 0) == 0) {
+      if (patient) next_.record = records_.all();  // it has failed
+      return false;
+    }
+    const uint32_t low = shuffle32(static_cast<uint32_t>(flag), 0);
+    const uint32_t high = shuffle32(static_cast<uint32_t>(flag >> 32), 0);
+    if (lane_ == next_.peer) {
+      flag_low_ = low;
+      flag_high_ = high;
+    }
+    sync_lanes();  // what lane 0 has been told of is there for all
+    return true;
+  }
+  UZIP_DEVICE uint64_t flag_of(int peer) const {
+    const uint32_t low = shuffle32(flag_low_, peer);
+    return uint64_t{shuffle32(flag_high_, peer)} << 32 | low;
+  }
+
+  // So that all of a record fits in its slot, and a tile in a stage.
+  UZIP_DEVICE bool is_possible(const TileEntry& entry) const {
+    if (next_.record >= records_.whole) {
+      const int bytes = static_cast<int>(records_.remaining) * kFormat.itemsize;
+      return entry.kind == TileKind::kRaw && entry.units == (bytes + kAlignment - 1) / kAlignment;
+    }
+    return entry.units * kAlignment <= kFormat.tile_bytes();
+  }
+
+  UZIP_DEVICE void step() {
+    if (++next_.peer < n_peers_) return;
+    next_.peer = 0;
+    if (++next_.tile < records_.tiles_of(next_.record)) return;
+    next_.tile = 0;
+    next_.record += turns_.step;
+  }
+
+  UZIP_DEVICE void acknowledge(const Fetched& tile) const {
+    const RecordPlace place = place_of(tile.record, tile.peer);
+    store_relaxed_system(link_of(tile.peer).there.acknowledgements() + place.slot,
+                         place.round + 1);
+  }
+
+  Records records_;
+  WorkerTurns turns_;
+  int n_peers_;
+  Place next_;      // what is to be asked for
+  Fetched here_{};  // what was asked for: the tile that is taken next, and the one after
+  Fetched later_{};
+  int turn_ = 0;   // stage of the tile that is taken next
+  int ahead_ = 0;  // tiles that were asked for and not released
+  int lane_;
+  uint32_t flag_low_ = 0;  // in lane i: of the record of peer i
+  uint32_t flag_high_ = 0;
+};
+
+// Decodes tiles that only code for any menu knows.
+template <DType kDType, typename Sink>
+UZIP_DEVICE bool decode_any_arrived(const ArrivedTile& tile, Sink& sink, int lane) {
+  constexpr FloatFormat kFormat = float_format(kDType);
+  ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
+  const Incoming<kDType>& incoming = room.incoming[tile.peer];
+  LevelRoom<kDType>& levels = room.warps[thread_index() / kLanes].levels;
+  const int size = tile.entry.units * kAlignment;
+  const auto* words = reinterpret_cast<const uint32_t*>(tile.bytes);
+  switch (tile.entry.kind) {
+    case TileKind::kRaw: {
+      if (size != kFormat.tile_bytes()) return false;
+#pragma unroll 1
+      for (int row = 0; row < kRows; ++row) {
+        const int place = value_index(lane, kLaneRow * row) * kFormat.itemsize;
+        sink.put(row, Run<kDType>::load(tile.bytes + place, true));
+      }
+      return true;
+    }
+    case TileKind::kConstant:
+      if (tile.entry.units > 1) return false;
+      put_constant<kDType>(size == 0 ? nullptr : tile.bytes, sink);
+      return true;
+    case TileKind::kMasked: {
+      if (!incoming.coded || size < kMaskBytes) return false;
+      const auto* halves = reinterpret_cast<const uint16_t*>(tile.bytes);
+      const Mask mask = spread_half(halves[lane]) | spread_half(halves[kLanes + lane]) << 1;
+      const int n = static_cast<int>(sum32(static_cast<uint32_t>(popcount(mask))));
+      const auto planes = BodyPlanes<kDType>::of(incoming.code, n);
+      const int begin = kMaskBytes + planes.end;
+      if (begin > size) return false;
+      return decode_masked(incoming.code, room.tables, incoming.symbols, planes,
+                           tile.bytes + kMaskBytes, mask, Tail{words, begin, size, kAlignment - 1},
+                           levels, sink, lane);
+    }
+    default: {
+      if (!incoming.coded || size < incoming.code.stride) return false;
+      const Tail tail{words, incoming.code.stride, size, kAlignment - 1};
+      return decode_dense_tile<kDType, kAnyMenu, HeadPlace::kShared>(
+          incoming.code, room.tables, incoming.symbols, tile.bytes, tail, levels, sink, lane);
+    }
+  }
+}
+template <DType kDType>
+UZIP_DEVICE_CALL bool call_decode_any(ArrivedTile tile, uint8_t* values, bool aligned) {
+  const int lane = thread_index() % kLanes;
+  MemorySink<kDType> sink{values, aligned, lane};
+  return decode_any_arrived<kDType>(tile, sink, lane);
+}
+
+// A coded tile on its way through the decoder for its menu.
+template <DType kDType>
+struct ArrivedDecoder {
+  const ArrivedTile& tile;
+  uint8_t* values;
+  bool aligned;
+  bool good;
+
+  template <int kMenu>
+  UZIP_DEVICE void run() {
+    if constexpr (kMenu == kAnyMenu) {
+      good = call_decode_any<kDType>(tile, values, aligned);
+    } else {
+      ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
+      const Incoming<kDType>& incoming = room.incoming[tile.peer];
+      const int lane = thread_index() % kLanes;
+      const Tail tail{reinterpret_cast<const uint32_t*>(tile.bytes), incoming.code.stride,
+                      tile.entry.units * kAlignment, kAlignment - 1};
+      MemorySink<kDType> sink{values, aligned, lane};
+      good = tail.begin <= tail.end &&
+             decode_dense_tile<kDType, kMenu, HeadPlace::kShared>(
+                 incoming.code, room.tables, incoming.symbols, tile.bytes, tail,
+                 room.warps[thread_index() / kLanes].levels, sink, lane);
+    }
+  }
+};
+
+// Decodes a whole tile. False: it is malformed.
+template <DType kDType>
+UZIP_DEVICE bool decode_arrived(const ArrivedTile& tile, uint8_t* values, bool aligned) {
+  constexpr int kTileBytes = float_format(kDType).tile_bytes();
+  if (tile.entry.kind == TileKind::kRaw && aligned &&
+      tile.entry.units * kAlignment == kTileBytes) {
+    copy_bytes(values, tile.bytes, kTileBytes, static_cast<uint64_t>(thread_index() % kLanes),
+               kLanes);
+    return true;
+  }
+  const Incoming<kDType>& incoming = ReceiveRoom<kDType>::get().incoming[tile.peer];
+  ArrivedDecoder<kDType> decoder{tile, values, aligned, false};
+  const bool dense = tile.entry.kind == TileKind::kCoded && incoming.coded;
+  with_menu<1, 2, 3>(dense ? incoming.menu : kAnyMenu, decoder);
+  return decoder.good;
+}
+
+// Copies values of which there are fewer than a tile, by a warp.
+template <DType kDType>
+UZIP_DEVICE void copy_values(uint8_t* to, const uint8_t* from, uint32_t n, int lane) {
+  using Word = typename Value<kDType>::Word;
+  for (auto i = static_cast<uint32_t>(lane); i < n; i += kLanes) {
+    reinterpret_cast<Word*>(to)[i] = reinterpret_cast<const Word*>(from)[i];
+  }
+}
+
+// Receives this warp's records of a message to memory. False: something is wrong, and reported.
+template <DType kDType>
+UZIP_DEVICE void receive_records(const Message& message, const Records& records,
+                                 const WorkerTurns& turns) {
+  constexpr int kTileBytes = float_format(kDType).tile_bytes();
+  const int lane = thread_index() % kLanes;
+  const bool aligned = is_aligned(message.values, kAlignment);
+  Fetcher<kDType> fetcher(records, turns, 1);
+#pragma unroll 1
+  for (uint32_t record = turns.first; record < records.all(); record += turns.step) {
+    const int tiles = records.tiles_of(record);
+#pragma unroll 1
+    for (int i = 0; i < tiles; ++i) {
+      ArrivedTile tile;
+      if (!fetcher.take(&tile)) return;
+      const uint32_t index = records.first_tile(record) + static_cast<uint32_t>(i);
+      if (record == records.whole) {
+        copy_values<kDType>(message.values + uint64_t{records.tiles} * kTileBytes, tile.bytes,
+                            records.remaining, lane);
+      } else if (!decode_arrived<kDType>(tile, message.values + uint64_t{index} * kTileBytes,
+                                         aligned)) {
+        if (lane == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
+        return;
+      }
+      fetcher.release();
+    }
+  }
+}
+
+// Whether an opening says how to decode.
+template <DType kDType>
+UZIP_DEVICE bool has_valid_code(const Opening& opening) {
+  constexpr FloatFormat kFormat = float_format(kDType);
+  uint32_t seen = 0;
+  for (int rank = 0; rank < kWindow; ++rank) seen |= 1u << nibble(opening.order, rank);
+  return opening.menu < kMenus && seen == 0xFFFF &&
+         opening.base < static_cast<uint32_t>(kFormat.symbols()) &&
+         opening.zero_planes >> kFormat.byte_planes == 0;
+}
+
+// Waits for the opening of a message and notes what it says. By one thread; false: reported.
+template <DType kDType>
+UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t count,
+                               Incoming<kDType>* incoming) {
+  const LinkBlock& block = LinkBlock::get();
+  const RegionHead* head = block.links[link].here.head();
+  if (block.is_aborted(link)) return false;
+  const uint64_t number = head->received.messages + 1;
+  const Opening* opening = &head->openings[(number - 1) % kOpenings];
+  if (!block.wait(link, [&] { return load_acquire_system(&opening->number) == number; })) {
+    return false;
+  }
+  const Opening found = *opening;
+  if (found.dtype != static_cast<uint8_t>(exchange.dtype) || found.count != count ||
+      found.word != exchange.word) {
+    block.fail(LinkStatus::kMismatch);
+    return false;
+  }
+  if (found.coded != 0 && !has_valid_code<kDType>(found)) {
+    block.fail(LinkStatus::kDamaged);
+    return false;
+  }
+  const TierParameters parameters{
+      found.menu, found.base, found.zero_planes, {found.order[0], found.order[1]}};
+  incoming->link = link;
+  incoming->sequence = head->received.records;
+  incoming->coded = found.coded != 0;
+  incoming->menu = found.menu;
+  incoming->code = TileCode::of<kDType>(parameters);
+  incoming->symbols = {offsets_of_ranks(parameters.order), parameters.base};
+  return true;
+}
+
+// Opens the messages of some links; by the whole block. False: one is not to be received.
+template <DType kDType>
+UZIP_DEVICE bool open_all(const Exchange& exchange, const int* links, int n, uint64_t count) {
+  ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
+  const int thread = thread_index();
+  room.tables.fill(thread);
+  if (thread < n && !open_incoming<kDType>(exchange, links[thread], count, &room.incoming[thread])) {
+    room.block.failed = true;
+  }
+  sync_block();
+  return !room.block.failed;
+}
+
+// Counts the messages, and tells the senders; by all blocks that received them.
+UZIP_DEVICE void close_all(const int* links, int n, uint32_t records, uint32_t blocks) {
+  LinkBlock& block = LinkBlock::get();
+  if (n == 0 || !block.finish(&block.links[links[0]].here.head()->received, blocks)) return;
+  const int thread = thread_index();
+  if (thread >= n) return;
+  const Link& link = block.links[links[thread]];
+  Progress* progress = &link.here.head()->received;
+  advance(progress, records);
+  store_relaxed_system(&link.there.head()->taken, progress->messages);
+}
+
+// A block's part in receiving a message.
+template <DType kDType>
+UZIP_DEVICE_CALL void receive_part(const Exchange& exchange, const Message& message) {
+  const auto records = Records::of(message.count, float_format(kDType).itemsize);
+  if (open_all<kDType>(exchange, &message.link, 1, message.count)) {
+    const auto turns =
+        WorkerTurns::of(records.all(), block_index() - message.first_block, message.blocks,
+                        thread_index() / kLanes, kWarps);
+    receive_records<kDType>(message, records, turns);
+  }
+  close_all(&message.link, 1, records.all(), message.blocks);
+}
+
+}  // namespace uzip::gpu

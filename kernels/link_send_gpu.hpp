@@ -1,0 +1,361 @@
+// The sender's part of a block: it chooses how to code the message, codes its records, and stores
+// them to the peer's memory.
+//
+// A tile is coded in shared memory and stored in pieces of 16 bytes, which leave it free at once.
+// No worker makes a fence, which would wait for all it has stored: the last warp does, for all that
+// the others have finished meanwhile, and raises the flags.
+#pragma once
+
+#include "link_block_gpu.hpp"
+#include "packed_encode_gpu.hpp"
+#include "select_gpu.hpp"
+
+namespace uzip::gpu {
+
+constexpr int kSenders = kWarps - 1;  // the last warp signals
+constexpr uint32_t kMailboxRecords = 4;
+
+// Flags on their way from workers to the signalling warp.
+struct Mailboxes {
+  uint64_t flags[kSenders][kMailboxRecords];
+  uint32_t posted[kSenders];     // how many flags a worker has put there
+  uint32_t published[kSenders];  // how many the signaller has raised
+  uint32_t left[kSenders];       // whether no more will come
+};
+
+// Of a warp: room to code a tile.
+template <DType kDType>
+union alignas(16) SendWarpRoom {
+  alignas(16) uint8_t dense[max_stride<kDType>() + sizeof(WarpRoom<kDType>)];
+  PackedRoom<kDType> packed;
+
+  // The tail, and what else the coder needs, follow the head.
+  UZIP_DEVICE WarpRoom<kDType>& coder(int stride) {
+    static_assert(offsetof(WarpRoom<kDType>, tail) == 0);
+    return *reinterpret_cast<WarpRoom<kDType>*>(dense + stride);
+  }
+};
+
+template <DType kDType>
+struct SendRoom {
+  LinkBlock block;
+  Mailboxes mail;
+  Choice choice;
+  EncodeTables tables;
+  union {
+    SelectRoom<kDType> select;
+    SendWarpRoom<kDType> warps[kSenders];
+  };
+
+  UZIP_DEVICE static SendRoom& get() { return *reinterpret_cast<SendRoom*>(shared_memory()); }
+};
+
+// Ways to send tiles besides those of menus.
+constexpr int kRawMenu = -2;     // as they are
+constexpr int kPackedMenu = -3;  // with any menu, by the rules of the packed layout
+
+// Copies chunks of 16 bytes to a slot, by a warp.
+UZIP_DEVICE void store_chunks(uint8_t* to, const uint8_t* from, int n, int lane) {
+  const auto* chunks = reinterpret_cast<const Chunk*>(from);
+#pragma unroll 4
+  for (int i = lane; i < n; i += kLanes) reinterpret_cast<Chunk*>(to)[i] = chunks[i];
+}
+
+template <DType kDType>
+UZIP_DEVICE TileEntry put_raw_tile(const uint8_t* values, bool aligned, uint8_t* to, int lane) {
+  constexpr FloatFormat kFormat = float_format(kDType);
+  constexpr int kUnits = kFormat.tile_bytes() / kAlignment;
+  if (aligned) {
+    store_chunks(to, values, kUnits, lane);
+    return {TileKind::kRaw, kUnits};
+  }
+#pragma unroll 1
+  for (int row = 0; row < kRows; ++row) {
+    const int place = value_index(lane, 8 * row) * kFormat.itemsize;
+    Run<kDType>::template load<false>(values + place).store(to + place, true);
+  }
+  return {TileKind::kRaw, kUnits};
+}
+
+// Fewer values than a tile, raw; zeros fill the last chunk.
+template <DType kDType>
+UZIP_DEVICE TileEntry put_values(const uint8_t* values, int n, uint8_t* to, int lane) {
+  using Word = typename Value<kDType>::Word;
+  constexpr int kItems = kAlignment / static_cast<int>(sizeof(Word));
+  const auto* words = reinterpret_cast<const Word*>(values);
+  const int units = (n + kItems - 1) / kItems;
+#pragma unroll 1
+  for (int unit = lane; unit < units; unit += kLanes) {
+    Word some[kItems];
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      const int item = unit * kItems + i;
+      some[i] = item < n ? words[item] : Word{0};
+    }
+    Chunk chunk;
+    __builtin_memcpy(&chunk, some, sizeof chunk);
+    reinterpret_cast<Chunk*>(to)[unit] = chunk;
+  }
+  return {TileKind::kRaw, units};
+}
+
+template <DType kDType, int kMenu>
+UZIP_DEVICE TileEntry put_dense_tile(const TileCode& code, const DigitTable& digits,
+                                     const uint8_t* values, bool aligned, uint8_t* to, int lane) {
+  constexpr int kTileBytes = float_format(kDType).tile_bytes();
+  SendRoom<kDType>& room = SendRoom<kDType>::get();
+  SendWarpRoom<kDType>& mine = room.warps[thread_index() / kLanes];
+  sync_lanes();  // the room may still be in use for the tile before
+  const int tail = encode_dense_tile<kDType, kMenu>(code, digits, room.tables, values, aligned,
+                                                    mine.dense, mine.coder(code.stride), lane);
+  sync_lanes();
+  const int units = (code.stride + tail + kAlignment - 1) / kAlignment;
+  if (tail == kNotCodable || units * kAlignment >= kTileBytes) {
+    return put_raw_tile<kDType>(values, aligned, to, lane);
+  }
+  store_chunks(to, mine.dense, units, lane);
+  return {TileKind::kCoded, units};
+}
+
+// With the code for any menu. Calls, so that the kernel's registers are for the others.
+template <DType kDType>
+UZIP_DEVICE_CALL TileEntry put_any_tile(const uint8_t* values, bool aligned, uint8_t* to) {
+  const Choice& choice = SendRoom<kDType>::get().choice;
+  return put_dense_tile<kDType, kAnyMenu>(TileCode::of<kDType>(choice.parameters), choice.digits,
+                                          values, aligned, to, thread_index() % kLanes);
+}
+
+template <DType kDType>
+UZIP_DEVICE_CALL TileEntry put_packed_tile(const uint8_t* values, bool aligned, uint8_t* to) {
+  SendRoom<kDType>& room = SendRoom<kDType>::get();
+  PackedRoom<kDType>& mine = room.warps[thread_index() / kLanes].packed;
+  const int lane = thread_index() % kLanes;
+  const PackedTile tile =
+      encode_packed_tile<kDType>(TileCode::of<kDType>(room.choice.parameters), room.choice.digits,
+                                 room.tables, values, aligned, mine, lane);
+  const TileEntry entry{tile.kind, tile.size / kAlignment};
+  if (tile.kind == TileKind::kRaw) return put_raw_tile<kDType>(values, aligned, to, lane);
+  if (tile.kind == TileKind::kConstant) {
+    if (tile.size != 0) put_values<kDType>(values, 1, to, lane);
+    return entry;
+  }
+  if (tile.kind == TileKind::kMasked) {
+    auto* halves = reinterpret_cast<uint16_t*>(to);
+    halves[lane] = static_cast<uint16_t>(gather_half(tile.present));
+    halves[kLanes + lane] = static_cast<uint16_t>(gather_half(tile.present >> 1));
+    to += kMaskBytes;
+  }
+  copy_bytes(to, mine.planes, static_cast<uint64_t>(tile.body_bytes), static_cast<uint64_t>(lane),
+             kLanes);
+  store_tail(to + tile.body_bytes, mine.coder.tail, tile.tail_bytes, lane);
+  sync_lanes();  // the room may be used again
+  return entry;
+}
+
+template <DType kDType>
+class Sender {
+ public:
+  static constexpr FloatFormat kFormat = float_format(kDType);
+
+  UZIP_DEVICE Sender(const Message& message, uint64_t sequence, WorkerTurns turns)
+      : values_(message.values),
+        aligned_(is_aligned(message.values, kAlignment)),
+        link_(message.link),
+        sequence_(sequence),
+        records_(Records::of(message.count, kFormat.itemsize)),
+        turns_(turns),
+        lane_(thread_index() % kLanes) {}
+
+  // Sends this warp's records.
+  template <int kMenu>
+  UZIP_DEVICE void run() {
+    TileCode code{};
+    DigitTable digits{};
+    if constexpr (kMenu >= 0) {
+      const Choice& choice = SendRoom<kDType>::get().choice;
+      code = TileCode::of<kDType>(choice.parameters);
+      digits = choice.digits;
+    }
+    const Link& link = LinkBlock::get().links[link_];
+    uint32_t turn = 0;
+#pragma unroll 1
+    for (uint32_t record = turns_.first; record < records_.all(); record += turns_.step, ++turn) {
+      const auto place = RecordPlace::of(sequence_ + record, link.here.slots_log2);
+      const uint32_t* acknowledged = link.here.acknowledgements() + place.slot;
+      const bool free = LinkBlock::get().wait(
+          link_, lane_, [&] { return load_relaxed_system(acknowledged) == place.round; });
+      if (!free) break;
+      uint8_t* slot = link.there.slot(place.slot);
+      uint64_t flag = flag_of_round(place.round);
+      if (record < records_.whole) {
+        flag |= put_tiles<kMenu>(code, digits, record, slot);
+      } else {
+        flag |= put_values<kDType>(values_of(records_.tiles),
+                                   static_cast<int>(records_.remaining), slot, lane_)
+                    .packed(0);
+      }
+      sync_lanes();
+      if (lane_ == 0) post(turn, flag);
+    }
+    if (lane_ == 0) store_release_block(&SendRoom<kDType>::get().mail.left[warp()], 1);
+  }
+
+ private:
+  UZIP_DEVICE static int warp() { return thread_index() / kLanes; }
+  UZIP_DEVICE const uint8_t* values_of(uint32_t tile) const {
+    return values_ + uint64_t{tile} * static_cast<uint32_t>(kFormat.tile_bytes());
+  }
+
+  // Returns the entries of a record's tiles.
+  template <int kMenu>
+  UZIP_DEVICE uint64_t put_tiles(const TileCode& code, const DigitTable& digits, uint32_t record,
+                                 uint8_t* slot) {
+    const uint32_t first = records_.first_tile(record);
+    const int tiles = records_.tiles_of(record);
+    uint64_t entries = 0;
+#pragma unroll 1
+    for (int i = 0; i < tiles; ++i) {
+      const uint8_t* values = values_of(first + static_cast<uint32_t>(i));
+      TileEntry entry;
+      if constexpr (kMenu == kRawMenu) {
+        entry = put_raw_tile<kDType>(values, aligned_, slot, lane_);
+      } else if constexpr (kMenu == kPackedMenu) {
+        entry = put_packed_tile<kDType>(values, aligned_, slot);
+      } else if constexpr (kMenu == kAnyMenu) {
+        entry = put_any_tile<kDType>(values, aligned_, slot);
+      } else {
+        entry = put_dense_tile<kDType, kMenu>(code, digits, values, aligned_, slot, lane_);
+      }
+      entries |= entry.packed(i);
+      slot += entry.units * kAlignment;
+    }
+    return entries;
+  }
+
+  // Hands the flag of a record, all of whose bytes are stored, to the signalling warp.
+  UZIP_DEVICE void post(uint32_t turn, uint64_t flag) const {
+    Mailboxes& mail = SendRoom<kDType>::get().mail;
+    while (turn - load_acquire_block(&mail.published[warp()]) >= kMailboxRecords) pause();
+    mail.flags[warp()][turn % kMailboxRecords] = flag;
+    store_release_block(&mail.posted[warp()], turn + 1);
+  }
+
+  const uint8_t* values_;
+  bool aligned_;
+  int link_;
+  uint64_t sequence_;  // of record 0 among all of the link
+  Records records_;
+  WorkerTurns turns_;
+  int lane_;
+};
+
+// What the last warp of a block does: a lane for each worker raises the flags of its records.
+UZIP_DEVICE void raise_flags(Mailboxes& mail, const Region& there, uint64_t sequence,
+                             const WorkerTurns& turns, int lane) {
+  const bool has_worker = lane < kSenders;
+  const int worker = has_worker ? lane : 0;
+  uint32_t published = 0;
+#pragma unroll 1
+  for (;;) {
+    const bool left = !has_worker || load_acquire_block(&mail.left[worker]) != 0;
+    const uint32_t posted = has_worker ? load_acquire_block(&mail.posted[worker]) : 0;
+    if (any32(posted != published)) {
+      fence_system();
+      for (; published != posted; ++published) {
+        const uint64_t record = sequence + turns.first + uint64_t{published} * turns.step;
+        store_relaxed_system(there.flags() + RecordPlace::of(record, there.slots_log2).slot,
+                             mail.flags[worker][published % kMailboxRecords]);
+      }
+      if (has_worker) store_release_block(&mail.published[worker], published);
+    } else if (any32(!left)) {
+      pause();
+    } else {
+      return;
+    }
+  }
+}
+
+// Tells the receiver what is coming, by one thread.
+UZIP_DEVICE void open_message(const Exchange& exchange, const Message& message,
+                              const Choice& choice, uint64_t messages) {
+  const LinkBlock& block = LinkBlock::get();
+  const Link& link = block.links[message.link];
+  const uint64_t* taken = &link.here.head()->taken;
+  // Not before the one whose place it takes was read.
+  const bool free = block.wait(message.link, [&] {
+    return messages - load_acquire_system(taken) < kOpenings;
+  });
+  if (!free) return;
+  Opening* opening = &link.there.head()->openings[messages % kOpenings];
+  opening->count = message.count;
+  opening->word = exchange.word;
+  opening->dtype = static_cast<uint8_t>(exchange.dtype);
+  opening->coded = choice.raw ? 0 : 1;
+  opening->menu = static_cast<uint8_t>(choice.parameters.menu);
+  opening->zero_planes = static_cast<uint8_t>(choice.parameters.zero_planes);
+  opening->base = choice.parameters.base;
+  opening->order[0] = choice.parameters.order[0];
+  opening->order[1] = choice.parameters.order[1];
+  fence_system();
+  store_relaxed_system(&opening->number, messages + 1);
+}
+
+// By the whole block.
+template <DType kDType>
+UZIP_DEVICE void choose_for(const Exchange& exchange, const Message& message) {
+  SendRoom<kDType>& room = SendRoom<kDType>::get();
+  const int thread = thread_index();
+  if (exchange.options.raw || message.count < kTileValues) {
+    if (thread == 0) {
+      room.choice.raw = true;
+      room.choice.packed = false;
+      room.choice.parameters = {};
+    }
+  } else {
+    choose<kDType>(message.values, message.count, is_aligned(message.values, kAlignment),
+                   exchange.options, room.select, &room.choice);
+    room.tables.fill(Menu::of(room.choice.parameters.menu), room.choice.digits, thread);
+  }
+  if (thread < kSenders) {
+    room.mail.posted[thread] = room.mail.published[thread] = room.mail.left[thread] = 0;
+  }
+  sync_block();
+}
+
+// A block's part in sending a message.
+template <DType kDType>
+UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message) {
+  SendRoom<kDType>& room = SendRoom<kDType>::get();
+  const Region& here = room.block.links[message.link].here;
+  Progress* progress = &here.head()->sent;
+  const Progress before = *progress;
+  const int warp = thread_index() / kLanes;
+  const int lane = thread_index() % kLanes;
+  const uint32_t block = block_index() - message.first_block;
+  const auto records = Records::of(message.count, float_format(kDType).itemsize);
+  if (thread_index() == 0) room.block.failed = room.block.is_aborted(message.link);
+  choose_for<kDType>(exchange, message);
+  if (!room.block.failed) {
+    if (warp == kSenders) {
+      if (lane == 0 && block == 0) open_message(exchange, message, room.choice, before.messages);
+      sync_lanes();
+      const auto turns = WorkerTurns::of(records.all(), block, message.blocks, lane, kSenders);
+      raise_flags(room.mail, room.block.links[message.link].there, before.records, turns, lane);
+    } else {
+      const auto turns = WorkerTurns::of(records.all(), block, message.blocks, warp, kSenders);
+      Sender<kDType> sender(message, before.records, turns);
+      if (room.choice.raw) {
+        sender.template run<kRawMenu>();
+      } else if (room.choice.packed) {
+        sender.template run<kPackedMenu>();
+      } else {
+        with_menu<1, 2, 3>(room.choice.parameters.menu, sender);
+      }
+    }
+  }
+  if (room.block.finish(progress, message.blocks) && thread_index() == 0) {
+    advance(progress, records.all());
+  }
+}
+
+}  // namespace uzip::gpu
