@@ -7,6 +7,7 @@ after an error it knows what is still to come. An empty message is the last one:
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.frame import Frame, Operand
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.errors import FormatError, MismatchError
+from uzipmpi.transports.shared import Loan, give_back, is_lent
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import Bytes, Tensor
 
@@ -43,6 +45,8 @@ class Inbox:
         self._buffer_bytes = context.message_bytes
         self._left = n_frames  # messages to come, by what both ends computed or the sender said
         self._posted: deque[tuple[Bytes, Transfer]] = deque()
+        # What peers want back; whoever fails may be kept in mind, with its frames, by its error.
+        self._loans: deque[weakref.ref[Loan]] = deque(maxlen=DEPTH + 1)
         self._post()
 
     def take(self) -> Generator[Transfer | None, None, Frame]:
@@ -56,14 +60,16 @@ class Inbox:
             raise
         self._posted.popleft()
         self._left -= 1
-        header = yield from self._arrived(buffer, transfer.nbytes)
+        buffer, nbytes = self._found(buffer, transfer.nbytes)
+        header = yield from self._arrived(buffer, nbytes)
         self._post()
-        return Frame(buffer, transfer.nbytes - TRAILER_BYTES, header)
+        return Frame(buffer, nbytes - TRAILER_BYTES, header)
 
     def decode(self, frame: Frame, tensor: Tensor) -> Waits:
         """Decode a frame that was taken from here."""
         try:
             yield from places.decode(self._context, frame, tensor)
+            give_back(frame.buffer)  # if it is a peer's, which may wait for it
         except (FormatError, MismatchError) as error:
             raise type(error)(f"{self._between}: {error}") from error
 
@@ -88,10 +94,16 @@ class Inbox:
         """Wait for the next frame and decode it."""
         frame = yield from self.take()
         yield from self.decode(frame, tensor)
-        self._context.pool.give(frame.buffer)
+        self.release(frame)
+
+    def release(self, frame: Frame) -> None:
+        """Give back the memory of a frame that was taken from here."""
+        self._context.pool.arrivals.give(frame.buffer)
 
     def drain(self) -> Waits:
         """Receive and drop what is still to come."""
+        for loan in filter(None, [reference() for reference in self._loans]):
+            loan.give_back()
         while self._left:
             self._post()
             buffer, transfer = self._posted[0]
@@ -102,20 +114,30 @@ class Inbox:
             else:
                 self._left -= 1
                 with suppress(FormatError, MismatchError, MPI.Exception):
-                    yield from self._arrived(buffer, transfer.nbytes)
+                    found, nbytes = self._found(buffer, transfer.nbytes)
+                    yield from self._arrived(found, nbytes)
+                    give_back(found)
             self._posted.popleft()
-            self._context.pool.give(buffer)
+            self._context.pool.arrivals.give(buffer)
         while self._posted:  # for frames that the sender does not have
             buffer, transfer = self._posted[0]
             transfer.Cancel()
             with suppress(MPI.Exception):
                 yield transfer
             self._posted.popleft()
-            self._context.pool.give(buffer)
+            self._context.pool.arrivals.give(buffer)
 
     @property
     def _between(self) -> str:
         return f"rank {self._context.rank}: frame from rank {self._source}"
+
+    def _found(self, buffer: Bytes, nbytes: int) -> tuple[Bytes, int]:
+        """Return where a message is, and its size: what came may only say so."""
+        arrival = self._context.transport.arrived(buffer, nbytes, self._context.pool.gpu)
+        if arrival is None:
+            return buffer, nbytes
+        self._loans.append(weakref.ref(arrival.loan))
+        return arrival.memory, arrival.memory.size
 
     def _arrived(self, buffer: Bytes, nbytes: int) -> Generator[Transfer | None, None, Bytes]:
         """Note how many messages are to come; return the header of the frame in this one."""
@@ -146,7 +168,7 @@ class Inbox:
 
     def _post(self) -> None:
         while len(self._posted) < min(DEPTH, self._left):
-            buffer = self._context.pool.take(self._buffer_bytes)
+            buffer = self._context.pool.arrivals.take(self._buffer_bytes)
             transfer = self._context.transport.irecv(buffer, self._source, self._tag)
             self._posted.append((buffer, transfer))
 
@@ -187,9 +209,16 @@ class Outbox:
         yield from self._start(buffer, nbytes, own.nbytes)
 
     def forward(self, frame: Frame, value_bytes: int) -> Waits:
-        """Start sending a frame as it is, as soon as there is room; takes over its buffer."""
+        """Start sending a frame as it is, as soon as there is room; takes over its buffer.
+
+        One in a peer's memory is copied: the peer may wait for that before it sends more.
+        """
         yield from self._room()
-        yield from self._start(frame.buffer, frame.nbytes, value_bytes)
+        buffer = frame.buffer
+        if is_lent(buffer):
+            buffer = self._context.pool.take(self._buffer_bytes)
+            buffer[: frame.nbytes] = frame.memory
+        yield from self._start(buffer, frame.nbytes, value_bytes)
 
     def flush(self) -> Waits:
         """Wait until all that was sent has left."""
@@ -224,5 +253,5 @@ class Outbox:
         record.wire_bytes += nbytes * len(self._dests)
 
     def _send(self, buffer: Bytes, message: Bytes) -> None:
-        isend = self._context.transport.isend
-        self._sent.append((buffer, [isend(message, dest, self._tag) for dest in self._dests]))
+        transfers = self._context.transport.send_all(message, self._dests, self._tag)
+        self._sent.append((buffer, transfers))

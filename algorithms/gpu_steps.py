@@ -24,6 +24,7 @@ from uzipmpi.errors import FormatError, MismatchError
 from uzipmpi.kernels import codec, device, device_codec
 from uzipmpi.kernels.codec import HEADER_BYTES
 from uzipmpi.kernels.device_pool import rounded_up
+from uzipmpi.transports.shared import SharedPool, give_back
 from uzipmpi.transports.transfer import Ready, Transfer
 from uzipmpi.typing import Bytes, DType, Tensor
 
@@ -41,31 +42,66 @@ class Pinned:
     """Page-locked memory of the host; it goes back to its pool when nobody refers to it."""
 
     def __init__(self, ordinal: int) -> None:
-        self._device = ordinal
+        self.gpu = ordinal
+
+    @property
+    def arrivals(self) -> Pinned:
+        """Return where memory for messages that come in is from."""
+        return self
 
     def take(self, nbytes: int) -> Bytes:
         """Return a buffer of ``nbytes`` with arbitrary content."""
         try:
-            return device.pinned(nbytes, self._device)
+            return device.pinned(nbytes, self.gpu)
         except RuntimeError:  # the driver copies from and to any memory, if slower
             return np.empty(nbytes, np.uint8)
 
     def give(self, buffer: Bytes) -> None:
-        """Do nothing: see the class."""
+        """Give back what is a peer's; else do nothing: see the class."""
+        give_back(buffer)
 
 
 class OnGpu:
     """Memory of a GPU for messages, which MPI reads and writes there."""
 
     def __init__(self, ordinal: int) -> None:
-        self._device = ordinal
+        self.gpu = ordinal
         self._pinned = Pinned(ordinal)
+
+    @property
+    def arrivals(self) -> OnGpu:
+        """Return where memory for messages that come in is from."""
+        return self
 
     def take(self, nbytes: int) -> Bytes:
         """Return a buffer of ``nbytes`` with arbitrary content."""
         try:
-            return cast(Bytes, device.allocate(nbytes, self._device))
+            return cast(Bytes, device.allocate(nbytes, self.gpu))
         except RuntimeError:  # messages from and to the host are the same
+            return self._pinned.take(nbytes)
+
+    def give(self, buffer: Bytes) -> None:
+        """Do nothing: it goes back to its pool when nobody refers to it."""
+
+
+class Shared:
+    """Memory for messages that the ranks of a node share, page-locked."""
+
+    def __init__(self, ordinal: int) -> None:
+        self.gpu = ordinal
+        self._pool = SharedPool(ordinal)
+        self._pinned = Pinned(ordinal)
+
+    @property
+    def arrivals(self) -> Pinned:
+        """Return where memory for messages that come in is from."""
+        return self._pinned
+
+    def take(self, nbytes: int) -> Bytes:
+        """Return a buffer of ``nbytes`` with arbitrary content."""
+        try:
+            return self._pool.take(nbytes)
+        except (OSError, RuntimeError):
             return self._pinned.take(nbytes)
 
     def give(self, buffer: Bytes) -> None:
@@ -86,8 +122,8 @@ class Gpu:
         The same.
     pinned
         Memory of the host that the GPU copies to and from while the caller goes on.
-    messages
-        Memory of the GPU for messages.
+    messages, shared
+        Memory for messages: of the GPU, and of the host, which ranks of a node share.
     kernels, down, up
         Its streams: for kernels, for copies to the host, for copies from it.
     """
@@ -96,6 +132,7 @@ class Gpu:
         self.ordinal = ordinal
         self.pinned = Pinned(ordinal)
         self.messages = OnGpu(ordinal)
+        self.shared = Shared(ordinal)
         self.kernels = device.Stream(ordinal)
         self.down = device.Stream(ordinal)
         self.up = device.Stream(ordinal)

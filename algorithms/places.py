@@ -172,7 +172,7 @@ def room(nbytes: int, like: Tensor) -> Bytes:
         return gpu_of(like).room(nbytes)
 
 
-def pool(arguments: Iterable[Any], *, on_gpu: bool = False) -> Buffers:
+def pool(arguments: Iterable[Any], *, on_gpu: bool = False, shared: bool = False) -> Buffers:
     """Return where the messages of a call come from.
 
     Parameters
@@ -182,6 +182,8 @@ def pool(arguments: Iterable[Any], *, on_gpu: bool = False) -> Buffers:
     on_gpu
         MPI takes messages in the memory of a GPU: they are there if all tensors are, and nothing is
         the host's work.
+    shared
+        There are ranks that share memory with this one.
     """
     tensors: list[Tensor] = []
     for argument in arguments:
@@ -195,7 +197,9 @@ def pool(arguments: Iterable[Any], *, on_gpu: bool = False) -> Buffers:
     with reported():
         gpu = gpu_of(device)
     alike = all(tensor.on_device and gpu_of(tensor) is gpu for tensor in tensors)
-    return gpu.messages if on_gpu and alike else gpu.pinned
+    if on_gpu and alike:
+        return gpu.messages
+    return gpu.shared if shared else gpu.pinned
 
 
 def edges(

@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from uzipmpi import buffers, linking, selection
 from uzipmpi.algorithms import call as calls
-from uzipmpi.algorithms import linked, places, registry
+from uzipmpi.algorithms import linked, registry
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.linked import Links
 from uzipmpi.algorithms.stream import Stream, drive
@@ -26,7 +26,7 @@ from uzipmpi.progress import Operation, Stages
 from uzipmpi.refusal import Arguments, presumed, refuse
 from uzipmpi.selection import Choice, Facts
 from uzipmpi.sending import codec_of
-from uzipmpi.staging import Rounds, Staged, messages_on_gpu, when_complete
+from uzipmpi.staging import Rounds, Staged, message_pool, when_complete
 
 __all__ = ["Call", "Understand", "Work"]
 
@@ -208,7 +208,7 @@ class Call:
         word = calls.word(algorithm.code, facts.op, facts.root)
         try:
             arguments = self._work.arguments()
-            pool = places.pool(arguments, on_gpu=messages_on_gpu(end.config))
+            pool = message_pool(end, arguments)
         except Exception as error:  # no room for a copy, say
             refuse(self._end, self._given, error, tag=tag)
             raise

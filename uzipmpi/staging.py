@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,23 @@ from mpi4py import MPI
 
 from uzipmpi import buffers
 from uzipmpi.algorithms import places
+from uzipmpi.algorithms.scratch import Buffers
 from uzipmpi.config import Config
 from uzipmpi.cuda_aware import cuda_aware, is_cuda_aware
 from uzipmpi.errors import ConfigError
+from uzipmpi.handle import Endpoint
 from uzipmpi.progress import Operation, Outcome, Stages
 from uzipmpi.typing import Tensor
 
-__all__ = ["Rounds", "Staged", "messages_on_gpu", "reachable", "stand_in", "when_complete"]
+__all__ = [
+    "Rounds",
+    "Staged",
+    "message_pool",
+    "messages_on_gpu",
+    "reachable",
+    "stand_in",
+    "when_complete",
+]
 
 
 class Staged:
@@ -129,6 +139,13 @@ def messages_on_gpu(config: Config) -> bool:
         )
     wanted = config.transport in ("auto", "mpi-device") and not config.verify
     return wanted and is_cuda_aware()
+
+
+def message_pool(end: Endpoint, arguments: Iterable[Any]) -> Buffers:
+    """Return where the messages of a call come from."""
+    shared = bool(end.handle.transport.neighbours)
+    on_gpu = not shared and messages_on_gpu(end.config)
+    return places.pool(arguments, on_gpu=on_gpu, shared=shared)
 
 
 def reachable(tensor: Tensor) -> Tensor:

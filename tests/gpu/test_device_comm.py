@@ -34,3 +34,8 @@ def test_faults(mpirun: Callable[..., str], gpu_module: Path, n: int, env: dict[
 
 def test_limits(mpirun: Callable[..., str], gpu_module: Path) -> None:
     assert "steady" in mpirun(2, "ranks_limits.py", gpu_module, timeout=300, env=HOST)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_shared_memory(mpirun: Callable[..., str], gpu_module: Path, n: int) -> None:
+    assert "notes" in mpirun(n, "ranks_shared.py", gpu_module, timeout=300)
