@@ -210,8 +210,9 @@ def arrival(message: Bytes, rank: int, gpu: int) -> Arrival | None:
 
 def give_back(memory: Bytes) -> None:
     """Tell the peer that a message is no more needed, if the memory is that of one."""
-    if is_lent(memory):
-        memory.base.give_back()
+    loan: Any = getattr(memory, "base", None)
+    if isinstance(loan, Loan):
+        loan.give_back()
 
 
 def is_lent(memory: Bytes) -> bool:
