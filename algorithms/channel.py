@@ -16,6 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from uzipmpi.algorithms import places
+from uzipmpi.algorithms.begun import Begun
 from uzipmpi.algorithms.call import TRAILER_BYTES, describe, unpack_trailer
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.frame import Frame, Operand
@@ -189,6 +190,40 @@ class Outbox:
         nbytes = yield from places.encode(self._context, tensor, buffer)
         yield from self._start(buffer, nbytes, tensor.nbytes)
 
+    def encode_all(self, tensors: Sequence[Tensor]) -> Waits:
+        """Encode tensors one after the other, and start sending the frame of each.
+
+        A GPU begins with the next one while a frame is on its way to the host, if there is room for
+        it: what is begun is brought to its end before anybody waits for a peer.
+        """
+        begun: deque[tuple[Tensor, Bytes, Begun[int]]] = deque()
+        try:
+            for tensor in tensors:
+                ahead = places.frames_ahead(tensor)
+                while begun and (len(begun) > ahead or not self._has_room(len(begun), ahead)):
+                    yield from self._finish(*begun.popleft())
+                    yield None
+                if not begun:
+                    yield from self._room()
+                buffer = self._context.pool.take(self._buffer_bytes)
+                steps = places.encode(self._context, tensor, buffer)
+                begun.append((tensor, buffer, Begun(steps)))
+            while begun:
+                yield from self._finish(*begun.popleft())
+        finally:
+            for _, _, steps_left in begun:
+                steps_left.close()
+
+    def _finish(self, tensor: Tensor, buffer: Bytes, begun: Begun[int]) -> Waits:
+        nbytes = yield from begun.rest()
+        yield from self._start(buffer, nbytes, tensor.nbytes)
+
+    def _has_room(self, n_begun: int, ahead: int) -> bool:
+        """Whether one more frame may be begun though none is waited for."""
+        while self._sent and all(transfer.finished() for transfer in self._sent[0][1]):
+            self._gone()
+        return len(self._sent) + n_begun < DEPTH + ahead
+
     def fold_encode(
         self,
         op: Operator,
@@ -237,9 +272,13 @@ class Outbox:
             yield from self._oldest()
 
     def _oldest(self) -> Waits:
-        buffer, transfers = self._sent[0]
+        _, transfers = self._sent[0]
         yield from transfers
-        self._sent.popleft()
+        self._gone()
+
+    def _gone(self) -> None:
+        """Give back the memory of the oldest frame, which has left."""
+        buffer, _ = self._sent.popleft()
         if buffer is not NOTHING:
             self._context.pool.give(buffer)
 

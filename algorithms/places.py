@@ -31,6 +31,7 @@ __all__ = [
     "fold",
     "fold_encode",
     "folds_frames",
+    "frames_ahead",
     "move",
     "on_host",
     "pool",
@@ -47,6 +48,11 @@ def encode(context: Context, tensor: Tensor, out: Bytes) -> Generator[Transfer |
     if not tensor.on_device:
         return context.encode(tensor, out)
     return (yield from gpu_of(tensor).encode(context, tensor, out))
+
+
+def frames_ahead(tensor: Tensor) -> int:
+    """Return how many frames may be begun before the one that is waited for is made."""
+    return int(tensor.on_device)
 
 
 def decode(context: Context, frame: Frame, tensor: Tensor) -> Waits:

@@ -44,9 +44,9 @@ _MAGIC = 0x5A1D7E9C3B0F4826
 MOST_RANKS = mmap.PAGESIZE
 # A smaller message leaves at once, as MPI's own do, whether its receiver is there or not.
 LEAST_BYTES = 1 << 16
-KEPT_BYTES = 256 << 20
+KEPT_BYTES = 1 << 30
 # Segments of peers that stay mapped, and page-locked, for the next message.
-MOST_MAPPED = 64
+MOST_MAPPED = 1024
 
 
 class Segment:
