@@ -175,12 +175,18 @@ class Inbox:
 
 
 class Outbox:
-    """Frames to some destinations: at most ``DEPTH`` are under way, ``n_frames`` in all."""
+    """Frames to some destinations: at most ``DEPTH`` are under way, ``n_frames`` in all.
+
+    Attributes
+    ----------
+    unsent
+        How many frames are still to be made.
+    """
 
     def __init__(self, context: Context, dests: Sequence[int], tag: int, n_frames: int) -> None:
         self._context, self._dests, self._tag = context, dests, tag
         self._buffer_bytes = context.message_bytes
-        self._unsent = n_frames
+        self.unsent = n_frames
         self._sent: deque[tuple[Bytes, list[Transfer]]] = deque()
 
     def encode(self, tensor: Tensor) -> Waits:
@@ -262,8 +268,8 @@ class Outbox:
 
     def drain(self) -> Waits:
         """Send an empty message, the last one, if frames are still owed."""
-        if self._unsent:
-            self._unsent = 0
+        if self.unsent:
+            self.unsent = 0
             self._send(NOTHING, NOTHING)
         yield from self.flush()
 
@@ -283,8 +289,8 @@ class Outbox:
             self._context.pool.give(buffer)
 
     def _start(self, buffer: Bytes, nbytes: int, value_bytes: int) -> Waits:
-        yield from places.seal(buffer, nbytes, self._context.call, self._unsent - 1)
-        self._unsent -= 1
+        yield from places.seal(buffer, nbytes, self._context.call, self.unsent - 1)
+        self.unsent -= 1
         nbytes += TRAILER_BYTES
         self._send(buffer, buffer[:nbytes])
         record = self._context.record
