@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from uzipmpi.typing import DType
 
-__all__ = ["Exported", "dlpack_device", "export", "interface_of"]
+__all__ = ["Exported", "dlpack_device", "export", "interface_of", "is_torch"]
 
 GPU = {2: "CUDA", 10: "ROCm", 13: "managed CUDA"}
 """DLPack's device types (``DLDeviceType``) whose memory is a GPU's."""
@@ -116,11 +116,17 @@ def export(array: object, stream: int | None = None) -> Exported:
     return exported
 
 
+def is_torch(array: object) -> bool:
+    """Return whether an object is a plain tensor of torch, which a program has imported."""
+    torch = sys.modules.get("torch")
+    return torch is not None and type(array) is torch.Tensor
+
+
 def _from_torch(array: Any) -> Exported | None:
     """Return what torch says of a plain tensor on a GPU; a capsule takes 20 microseconds."""
-    torch = sys.modules.get("torch")
-    if torch is None or type(array) is not torch.Tensor or not array.is_cuda:
+    if not is_torch(array) or not array.is_cuda:
         return None
+    torch = sys.modules["torch"]
     if array.requires_grad or array.layout is not torch.strided or not array.is_contiguous():
         return None  # the protocols say what is wrong
     itemsize = array.element_size()

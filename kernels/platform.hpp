@@ -237,13 +237,18 @@ UZIP_DEVICE uint8_t* shared_memory() {
   return uzip_shared;
 }
 
+inline int current_device() {
+  int device = 0;
+  (void)UZIP_VENDOR(GetDevice)(&device);
+  return device;
+}
+
 // Blocks of a kernel that the current device holds at a time, at least 1.
 template <typename Kernel>
 int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
-  int device = 0;
+  const int device = current_device();
   int processors = 1;
   int blocks = 1;
-  (void)UZIP_VENDOR(GetDevice)(&device);
   (void)UZIP_VENDOR(DeviceGetAttribute)(&processors, UZIP_MULTIPROCESSORS, device);
   // More than the 48 KiB that a block may have without asking.
   (void)UZIP_VENDOR(FuncSetAttribute)(reinterpret_cast<const void*>(kernel),

@@ -87,6 +87,10 @@ def block(spec: Any, *, writable: bool = False, n_blocks: int = 1) -> Tensor | N
     if type(spec) is np.ndarray and n_blocks == 1 and (dtype := _named(spec.dtype)):
         memory = _memory(spec, writable)
         return None if memory is None else Tensor(memory, dtype)
+    if n_blocks == 1 and not isinstance(spec, (list, tuple)) and on_device(spec):
+        whole = None if without_gpu_half(spec) else device.DeviceArray.of(spec)
+        if whole and whole.dtype is not DType.BYTES and (whole.memory.writable or not writable):
+            return Tensor(cast(Bytes, whole.memory), whole.dtype)
     parts = _split(spec, (list, tuple))
     entries = parts and _entries(parts, writable)
     if not parts or not entries:

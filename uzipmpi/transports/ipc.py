@@ -52,6 +52,7 @@ class Route:
         self._timeout = timeout
         self._status = device.pinned(STATUS_BYTES, links.device)
         self._status[:] = 0
+        self._found = self._status.view(np.uint32)
         self._last: Stream | None = None
         self._lock = threading.Lock()
 
@@ -127,8 +128,8 @@ class Route:
         mpi4py.MPI.Exception
             With the reason, again and again: the route cannot be used any more.
         """
-        if complaint := link.complaint(int(self._status.view(np.uint32)[0])):
-            raise failure(f"exchange between GPUs: {complaint}")
+        if self._found[0]:
+            raise failure(f"exchange between GPUs: {link.complaint(int(self._found[0]))}")
 
     def settle(self) -> None:
         """Wait for all that is queued."""
