@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from uzipmpi.typing import DType
@@ -122,6 +122,14 @@ def is_torch(array: object) -> bool:
     return torch is not None and type(array) is torch.Tensor
 
 
+@functools.cache
+def _torch_stream(torch: Any) -> Callable[[int], int]:
+    """Return what tells the handle of torch's current stream on a GPU."""
+    # Without making an object of it: a tenth of the time.
+    fast: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return fast or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
+
+
 def _from_torch(array: Any) -> Exported | None:
     """Return what torch says of a plain tensor on a GPU; a capsule takes 20 microseconds."""
     if not is_torch(array) or not array.is_cuda:
@@ -137,7 +145,7 @@ def _from_torch(array: Any) -> Exported | None:
         shape=tuple(array.shape),
         device=array.get_device(),
         writable=True,
-        producer=torch.cuda.current_stream(array.get_device()).cuda_stream,
+        producer=_torch_stream(torch)(array.get_device()),
         owner=array,
     )
 

@@ -7,7 +7,6 @@ nothing of them; else the call waits for the stream and is an ordinary message.
 
 from __future__ import annotations
 
-import time
 from typing import Any, NamedTuple
 
 from mpi4py import MPI
@@ -41,7 +40,6 @@ def exchange(
     ValueError
         If a receive names no rank or no tag, or two types or tags are to travel in one call.
     """
-    started = time.perf_counter()
     handle = end.handle
     ipc = handle.ipc
     if ipc is None or handle.rank in (sent and sent.peer, received and received.peer):
@@ -63,8 +61,7 @@ def exchange(
         word=message.tag,
     )
     name = "Recv" if source is None else "Send" if place is None else "Sendrecv"
-    seconds = time.perf_counter() - started
-    handle.stats.add(name, first.nbytes, first.nbytes, seconds, algorithm="ipc")
+    handle.stats[name].add_queued(first.nbytes, "ipc")
     return True
 
 
