@@ -27,6 +27,9 @@ __all__ = ["MAX_RANKS", "Ipc", "Lane", "Route", "connect"]
 
 MAX_RANKS = 8
 STATUS_BYTES = 4
+# Smaller messages are there sooner as they are: over NVLink a megabyte takes 3 microseconds
+# (docs/performance.md).
+CODED_BYTES = 8 << 20
 # Bytes travel as values of a type that has their size, uncoded.
 CARRIER = DType.FLOAT8_E5M2
 Job = tuple[int, DeviceMemory]
@@ -102,7 +105,7 @@ class Route:
                 fold=fold,
                 word=word,
                 status=self._status,
-                codec=_codec(dtype, config),
+                codec=_codec(dtype, config, sends),
                 max_blocks=config.max_sms,
                 at_once=self._at_once,
                 timeout=self._timeout,
@@ -137,8 +140,10 @@ class Route:
             self._last.synchronize()
 
 
-def _codec(dtype: DType, config: Config) -> str:
+def _codec(dtype: DType, config: Config, sends: Sequence[Job]) -> str:
     if dtype is DType.BYTES:
+        return "raw"
+    if config.codec == "auto" and all(memory.size < CODED_BYTES for _, memory in sends):
         return "raw"
     return "auto" if config.codec == "ans" else config.codec  # whose blocks are too large
 
