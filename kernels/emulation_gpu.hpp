@@ -193,6 +193,7 @@ inline void Block::enter() {
 
 }  // namespace emulation
 
+constexpr bool kPacksBlocks = false;
 inline int thread_index() { return emulation::running->thread; }
 inline uint32_t block_index() { return emulation::block; }
 inline uint32_t block_count() { return emulation::blocks; }
@@ -212,6 +213,7 @@ template <typename Word>
 void store_relaxed_system(Word* place, Word word) {
   __atomic_store_n(place, word, __ATOMIC_RELAXED);
 }
+inline uint64_t load_flag(const uint64_t* place) { return load_acquire_system(place); }
 inline void fence_system() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 inline uint32_t load_acquire_block(const uint32_t* place) { return *place; }
 inline void store_release_block(uint32_t* place, uint32_t word) { *place = word; }
@@ -274,6 +276,8 @@ template <int kLater>
 void wait_copies() {
   emulation::running->wait_copies(kLater);
 }
+
+inline void prefetch(const void*) {}
 
 inline uint8_t* shared_memory() {
   return reinterpret_cast<uint8_t*>(emulation::running->shared.data());
