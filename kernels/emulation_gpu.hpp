@@ -10,6 +10,7 @@
 #include <time.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -255,6 +256,12 @@ inline uint32_t or32(uint32_t word) {
   for (int lane = 0; lane < emulation::kLanes; ++lane) all |= words[lane];
   return all;
 }
+inline uint32_t max32(uint32_t word) {
+  const uint32_t* words = emulation::running->exchange(word);
+  uint32_t most = 0;
+  for (int lane = 0; lane < emulation::kLanes; ++lane) most = std::max(most, words[lane]);
+  return most;
+}
 
 inline int popcount(uint32_t word) { return __builtin_popcount(word); }
 inline int highest_bit(uint32_t word) { return 31 - __builtin_clz(word); }
@@ -289,6 +296,8 @@ template <typename Kernel>
 int resident_blocks(Kernel, int, size_t) {
   return emulation::resident;
 }
+
+constexpr bool kLargeShared = true;
 
 template <typename Kernel, typename... Arguments>
 const char* launch(Kernel kernel, int blocks, int threads, size_t shared_bytes, Stream stream,

@@ -142,10 +142,11 @@ int packed_together() {
 template <DType kDType, bool kFolds>
 Shape choose_shape(int max_blocks, int at_once) {
   constexpr int kMost = kMostPacked<kDType, kFolds>;
+  constexpr int kHalf = kMost % 2 == 0 ? kMost / 2 : 1;
+  // The larger blocks last: what they need is what the driver then allows for both.
+  const int blocks = packed_together<kDType, kFolds, kHalf>() / at_once;
   const int filled = packed_together<kDType, kFolds, kMost>() / at_once;
   if (max_blocks > 0 && max_blocks <= filled) return {kMost, max_blocks};
-  constexpr int kHalf = kMost % 2 == 0 ? kMost / 2 : 1;
-  const int blocks = packed_together<kDType, kFolds, kHalf>() / at_once;
   return {kHalf, max_blocks > 0 && max_blocks < blocks ? max_blocks : blocks};
 }
 

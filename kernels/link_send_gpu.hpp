@@ -23,17 +23,20 @@ struct Mailboxes {
   uint32_t left[kSenders];       // whether no more will come
 };
 
+// A tile of the dense layout as it is coded: its tail follows its head.
+template <DType kDType>
+struct alignas(16) DenseRoom {
+  OffsetRoom<kDType> offsets;
+  alignas(16) uint8_t bytes[max_stride<kDType>() + 4 * kTailWords<kDType> + kAlignment];
+
+  UZIP_DEVICE uint32_t* tail(int stride) { return reinterpret_cast<uint32_t*>(bytes + stride); }
+};
+
 // Of a warp: room to code a tile.
 template <DType kDType>
 union alignas(16) SendWarpRoom {
-  alignas(16) uint8_t dense[max_stride<kDType>() + sizeof(WarpRoom<kDType>)];
+  DenseRoom<kDType> dense;
   PackedRoom<kDType> packed;
-
-  // The tail, and what else the coder needs, follow the head.
-  UZIP_DEVICE WarpRoom<kDType>& coder(int stride) {
-    static_assert(offsetof(WarpRoom<kDType>, tail) == 0);
-    return *reinterpret_cast<WarpRoom<kDType>*>(dense + stride);
-  }
 };
 
 template <DType kDType>
@@ -104,16 +107,17 @@ UZIP_DEVICE TileEntry put_dense_tile(const TileCode& code, const DigitTable& dig
                                      const uint8_t* values, bool aligned, uint8_t* to, int lane) {
   constexpr int kTileBytes = float_format(kDType).tile_bytes();
   SendRoom<kDType>& room = SendRoom<kDType>::get();
-  SendWarpRoom<kDType>& mine = room.warps[thread_index() / kLanes];
+  DenseRoom<kDType>& mine = room.warps[thread_index() / kLanes].dense;
   sync_lanes();  // the room may still be in use for the tile before
   const int tail = encode_dense_tile<kDType, kMenu>(code, digits, room.tables, values, aligned,
-                                                    mine.dense, mine.coder(code.stride), lane);
+                                                    mine.bytes, mine.offsets,
+                                                    mine.tail(code.stride), lane);
   sync_lanes();
   const int units = (code.stride + tail + kAlignment - 1) / kAlignment;
   if (tail == kNotCodable || units * kAlignment >= kTileBytes) {
     return put_raw_tile<kDType>(values, aligned, to, lane);
   }
-  store_chunks(to, mine.dense, units, lane);
+  store_chunks(to, mine.bytes, units, lane);
   return {TileKind::kCoded, units};
 }
 

@@ -208,6 +208,14 @@ UZIP_DEVICE uint32_t or32(uint32_t word) {
   for (int mask = 1; mask < 32; mask *= 2) word |= shuffle_xor32(word, mask);
   return word;
 }
+UZIP_DEVICE uint32_t max32(uint32_t word) {
+#pragma unroll
+  for (int mask = 1; mask < 32; mask *= 2) {
+    const uint32_t other = shuffle_xor32(word, mask);
+    word = other > word ? other : word;
+  }
+  return word;
+}
 #else
 UZIP_DEVICE void sync_lanes() { __syncwarp(); }
 UZIP_DEVICE uint32_t ballot32(bool vote) { return __ballot_sync(~0u, vote); }
@@ -218,6 +226,7 @@ UZIP_DEVICE uint32_t shuffle_xor32(uint32_t word, int mask) {
 }
 UZIP_DEVICE uint32_t sum32(uint32_t word) { return __reduce_add_sync(~0u, word); }
 UZIP_DEVICE uint32_t or32(uint32_t word) { return __reduce_or_sync(~0u, word); }
+UZIP_DEVICE uint32_t max32(uint32_t word) { return __reduce_max_sync(~0u, word); }
 #endif
 
 UZIP_DEVICE int popcount(uint32_t word) { return __popc(word); }
@@ -295,6 +304,13 @@ int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
                                                                shared_bytes);
   return blocks * processors > 0 ? blocks * processors : 1;
 }
+
+// Whether a block may have more than 64 KiB of shared memory.
+#if defined(__HIPCC__)
+constexpr bool kLargeShared = false;
+#else
+constexpr bool kLargeShared = true;
+#endif
 
 // Returns nullptr, or what the driver says is wrong.
 template <typename Kernel, typename... Arguments>
