@@ -57,7 +57,7 @@ UZIP_DEVICE uint32_t clamp_digits(uint32_t offsets) {
 }
 
 template <DType kDType>
-UZIP_DEVICE void count_codes(const uint8_t* values, const Sample& sample, bool aligned,
+UZIP_DEVICE void count_codes(const uint8_t* values, const AnsSample& sample, bool aligned,
                              uint32_t base, uint32_t counts[ans::kCodes]) {
   constexpr int kItemsize = float_format(kDType).itemsize;
   for (auto octet = static_cast<uint32_t>(thread_index()); octet < sample.octets;
@@ -209,7 +209,7 @@ UZIP_DEVICE void choose_ans(const uint8_t* values, uint64_t count, bool aligned,
                             const EncodeOptions& options, const Choice& tier, uint32_t block_bytes,
                             AnsSelectRoom& room, AnsChoice* choice) {
   const int code = thread_index();
-  const Sample sample = Sample::of(count);
+  const AnsSample sample = AnsSample::of(count);
   const uint32_t base = base_of_digits<kDType>(tier.parameters);
   room.counts[code] = 0;
   sync_block();

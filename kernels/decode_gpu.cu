@@ -6,10 +6,14 @@
 namespace uzip::gpu {
 namespace {
 
-// A warp that fetches its next tile while it decodes one does not wait for memory. That takes a
-// block more shared memory than larger types have, if four blocks are to be on a multiprocessor.
+// A warp that fetches its next tile while it decodes one does not wait for memory. The largest
+// types have not the shared memory for it.
 template <DType kDType>
-constexpr bool kFetchesAhead = float_format(kDType).itemsize <= 2;
+constexpr bool kFetchesAhead = float_format(kDType).itemsize <= (kLargeShared ? 4 : 2);
+
+// Blocks on a multiprocessor, as many as shared memory has room for.
+template <DType kDType>
+constexpr int kResident = float_format(kDType).itemsize == 4 ? 2 : 4;
 
 template <DType kDType>
 struct DecodeWarpRoom {
@@ -128,7 +132,7 @@ UZIP_DEVICE bool decode_tiles_ahead(const Destination& destination, const Tiles&
   return all_good;
 }
 
-// For with_menu().
+// For CompiledMenus::choose().
 template <DType kDType>
 struct TileDecoder {
   const TierFrame<kDType>& tier;
@@ -173,7 +177,7 @@ UZIP_DEVICE void decode_tier(const Header& header, const Frame& frame,
   const Tiles tiles{block_index() * kWarps + static_cast<uint32_t>(thread_index() / kLanes),
                     block_count() * kWarps, static_cast<uint32_t>(tier.sections().tiles)};
   TileDecoder<kDType> decoder{tier, destination, tiles, true};
-  with_menu<1, 2, 3>(tier.menu_of(header), decoder);
+  CompiledMenus::choose(tier.menu_of(header), decoder);
   if (!decoder.all_good && thread_index() % kLanes == 0) report(status, FrameStatus::kTile);
   if (block_index() == block_count() - 1) {
     copy_bytes(destination.values + tier.sections().tiles * float_format(kDType).tile_bytes(),
@@ -218,7 +222,7 @@ UZIP_DEVICE_CALL void decode_ans(Frame frame, Destination destination, uint32_t*
 }
 
 template <DType kDType>
-UZIP_KERNEL(kThreads, 4)
+UZIP_KERNEL(kThreads, kResident<kDType>)
 decode_kernel(Frame frame, DType dtype, Destination destination, uint32_t* status) {
   const Header header = *reinterpret_cast<const Header*>(frame.bytes);
   const FrameStatus found = check_header(header, frame.size, dtype, destination.count);

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -193,6 +194,7 @@ inline void Block::enter() {
 
 }  // namespace emulation
 
+constexpr bool kPacksBlocks = false;
 inline int thread_index() { return emulation::running->thread; }
 inline uint32_t block_index() { return emulation::block; }
 inline uint32_t block_count() { return emulation::blocks; }
@@ -212,6 +214,7 @@ template <typename Word>
 void store_relaxed_system(Word* place, Word word) {
   __atomic_store_n(place, word, __ATOMIC_RELAXED);
 }
+inline uint64_t load_flag(const uint64_t* place) { return load_acquire_system(place); }
 inline void fence_system() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 inline uint32_t load_acquire_block(const uint32_t* place) { return *place; }
 inline void store_release_block(uint32_t* place, uint32_t word) { *place = word; }
@@ -253,6 +256,12 @@ inline uint32_t or32(uint32_t word) {
   for (int lane = 0; lane < emulation::kLanes; ++lane) all |= words[lane];
   return all;
 }
+inline uint32_t max32(uint32_t word) {
+  const uint32_t* words = emulation::running->exchange(word);
+  uint32_t most = 0;
+  for (int lane = 0; lane < emulation::kLanes; ++lane) most = std::max(most, words[lane]);
+  return most;
+}
 
 inline int popcount(uint32_t word) { return __builtin_popcount(word); }
 inline int highest_bit(uint32_t word) { return 31 - __builtin_clz(word); }
@@ -275,14 +284,20 @@ void wait_copies() {
   emulation::running->wait_copies(kLater);
 }
 
+inline void prefetch(const void*) {}
+
 inline uint8_t* shared_memory() {
   return reinterpret_cast<uint8_t*>(emulation::running->shared.data());
 }
+
+inline int current_device() { return emulation::current_device; }
 
 template <typename Kernel>
 int resident_blocks(Kernel, int, size_t) {
   return emulation::resident;
 }
+
+constexpr bool kLargeShared = true;
 
 template <typename Kernel, typename... Arguments>
 const char* launch(Kernel kernel, int blocks, int threads, size_t shared_bytes, Stream stream,

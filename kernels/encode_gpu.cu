@@ -7,10 +7,9 @@ namespace uzip::gpu {
 namespace {
 
 template <DType kDType>
-UZIP_KERNEL(kThreads, 4)
+UZIP_KERNEL(kThreads, kEncodeResident<kDType>)
 encode_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeOptions options) {
-  auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
-  encode_part(tensor, frame, scratch, options, room, {block_index(), block_count()});
+  encode_part<kDType>(tensor, frame, scratch, options, {block_index(), block_count()});
 }
 
 }  // namespace
@@ -19,7 +18,7 @@ template <DType kDType>
 const char* launch_encode(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
                           const EncodeOptions& options, void* stream) {
   const auto kernel = encode_kernel<kDType>;
-  constexpr size_t kShared = sizeof(EncodeRoom<kDType>);
+  constexpr size_t kShared = sizeof(AheadRoom<kDType>);
   const uint64_t groups = (tensor.count / kTileValues + kGroupTiles - 1) / kGroupTiles;
   const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
   return launch(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), tensor, frame,

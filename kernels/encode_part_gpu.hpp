@@ -151,29 +151,65 @@ UZIP_DEVICE_CALL void encode_packed(Tensor tensor, uint8_t* frame, EncodeScratch
   encoder.finish();
 }
 
-// Writes a part of the frame of a tensor; all blocks of the frame call it. Shared memory begins
-// with the room.
+// Codes the groups of the dense layout with any menu, and values of any alignment: likewise.
+template <DType kDType>
+UZIP_DEVICE_CALL void encode_any_groups(Tensor tensor, uint8_t* frame, EncodeScratch* scratch,
+                                        Part part) {
+  auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
+  TensorSource<kDType> source{tensor};
+  GroupEncoder encoder(source, frame, scratch, room, part);
+  encoder.template run<kAnyMenu>();
+  encoder.take_no_more();
+}
+
+// For CompiledMenus::choose().
+template <DType kDType, typename Encoder>
+struct GroupsStep {
+  Encoder& encoder;
+  const Tensor& tensor;
+  uint8_t* frame;
+  EncodeScratch* scratch;
+  Part part;
+
+  template <int kMenu>
+  UZIP_DEVICE void run() {
+    if constexpr (kMenu == kAnyMenu) {
+      encode_any_groups<kDType>(tensor, frame, scratch, part);
+    } else if constexpr (kEncodesAhead<kDType>) {
+      encoder.template run_ahead<kMenu>();
+    } else {
+      encoder.template run<kMenu>();
+    }
+  }
+};
+
+// Writes a part of the frame of a tensor; all blocks of the frame call it. Shared memory is an
+// AheadRoom.
 template <DType kDType>
 UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
-                             const EncodeOptions& options, EncodeRoom<kDType>& room, Part part) {
+                             const EncodeOptions& options, Part part) {
+  EncodeRoom<kDType>& room = AheadRoom<kDType>::get().encode;
+  TensorSource<kDType> source{tensor};
+  if (kEncodesAhead<kDType> && tensor.aligned) {
+    const int warp = thread_index() / kLanes;
+    source.fetch(part.block * kGroupTiles + static_cast<uint32_t>(warp),
+                 AheadRoom<kDType>::get().stages[warp]);
+  }
   choose<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.select, &room.choice);
   room.tables.fill(Menu::of(room.choice.parameters.menu), room.choice.digits, thread_index());
   sync_block();
-  TensorSource<kDType> source{tensor};
-  GroupEncoder encoder(source, frame, scratch, room, part);
-  if (room.choice.raw) {
-    source.write_raw_frame(frame, part);
-    return;
-  }
-  if (room.choice.packed) {
+  if (room.choice.packed && !room.choice.raw) {
     encode_packed<kDType>(tensor, frame, scratch, part);
     return;
   }
-  if (!encoder.has_room()) {
-    source.write_raw_frame(frame, part);
+  if (room.choice.raw || !has_room_for_tails<kDType>(tensor.count, room.choice.parameters)) {
+    write_raw(tensor, kDType, frame, part);
     return;
   }
-  with_menu<1, 2, 3>(room.choice.parameters.menu, encoder);
+  GroupEncoder encoder(source, frame, scratch, room, part);
+  GroupsStep<kDType, decltype(encoder)> step{encoder, tensor, frame, scratch, part};
+  CompiledMenus::choose(tensor.aligned ? room.choice.parameters.menu : kAnyMenu, step);
+  encoder.take_no_more();
   if (part.block == 0) encoder.write_remainder();
   encoder.finish();
 }

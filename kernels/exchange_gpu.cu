@@ -1,4 +1,10 @@
 // Exchanges between GPUs: one launch, whose blocks have roles.
+//
+// A GPU's own blocks are made of several of these, so that a launch which may occupy few processors
+// fills them.
+#define UZIP_PACKED_THREADS 256
+#include <atomic>
+
 #include "launch_gpu.hpp"
 #include "link_fold_gpu.hpp"
 #include "link_send_gpu.hpp"
@@ -10,12 +16,20 @@ UZIP_DEVICE bool is_for(uint32_t first_block, uint32_t blocks) {
   return block_index() - first_block < blocks;
 }
 
-// Blocks on a multiprocessor: half of them are this launch's, the others another's.
+// Blocks that fill a processor.
 template <DType kDType, bool kFolds>
-constexpr int kTogether = float_format(kDType).itemsize > 2 ? 2 : kFolds ? 3 : 4;
+constexpr int kFilling = float_format(kDType).itemsize > 4   ? 1
+                         : float_format(kDType).itemsize > 2 ? 2
+                         : kFolds                            ? 3
+                                                             : 4;
 
 template <DType kDType, bool kFolds>
-UZIP_KERNEL(kThreads, (kTogether<kDType, kFolds>))
+constexpr int kMostPacked = kPacksBlocks ? kFilling<kDType, kFolds> : 1;
+template <DType kDType, bool kFolds>
+constexpr int kRegisterBlocks = kFilling<kDType, kFolds> / kMostPacked<kDType, kFolds>;
+
+template <DType kDType, bool kFolds>
+UZIP_KERNEL((kThreads * kMostPacked<kDType, kFolds>), (kRegisterBlocks<kDType, kFolds>))
 exchange_kernel(UZIP_ARGUMENT Exchange exchange) {
   LinkBlock::get().begin(exchange);
 #pragma unroll 1
@@ -30,7 +44,9 @@ exchange_kernel(UZIP_ARGUMENT Exchange exchange) {
       return receive_part<kDType>(exchange, message);
     }
   }
-  if constexpr (kFolds) fold_part<kDType>(exchange);
+  if constexpr (kFolds) {
+    if (is_for(exchange.fold.first_block, exchange.fold.blocks)) fold_part<kDType>(exchange);
+  }
 }
 
 // Divides some blocks among parts by their bytes; each gets one at least.
@@ -72,9 +88,9 @@ int divide(Exchange* exchange, int most) {
   };
   count_messages(exchange->sends, exchange->n_sends);
   count_messages(exchange->receives, exchange->n_receives);
-  // A worker that has no record is of no use.
+  // Workers that have no record are of no use.
   auto blocks = static_cast<uint64_t>(most > 0 ? most : 1);
-  if (blocks > records) blocks = records;
+  if (blocks > records / kSenders + parts) blocks = records / kSenders + parts;
   if (blocks < parts) blocks = parts;
   Division division(static_cast<uint32_t>(blocks), parts, bytes);
   for (int i = 0; i < exchange->n_sends; ++i) {
@@ -92,18 +108,56 @@ int divide(Exchange* exchange, int most) {
   return static_cast<int>(division.given());
 }
 
+// How many of our blocks make one of the GPU's, and how many of these are launched at most.
+struct Shape {
+  int packed;
+  int blocks;
+};
+
 template <DType kDType, bool kFolds>
-const char* launch_roles(Exchange exchange, void* stream) {
-  const auto kernel = exchange_kernel<kDType, kFolds>;
+constexpr size_t block_shared() {
   constexpr size_t kSend = sizeof(SendRoom<kDType>);
   constexpr size_t kReceive =
       kFolds ? sizeof(LinkFoldRoom<kDType>) : sizeof(ReceiveRoom<kDType>);
-  constexpr size_t kShared = kSend > kReceive ? kSend : kReceive;
-  int most = blocks_together(kernel, kThreads, kShared) / exchange.at_once;
-  const int wanted = exchange.options.max_blocks;
-  if (wanted > 0 && most > wanted) most = wanted;
-  const int blocks = divide(&exchange, most);
-  return launch_together(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), exchange);
+  return ((kSend > kReceive ? kSend : kReceive) + kLineBytes - 1) / kLineBytes * kLineBytes;
+}
+
+constexpr int kRemembered = 64;  // devices
+
+// Of blocks that are made of some of ours, as blocks_together(): asking takes the driver
+// microseconds.
+template <DType kDType, bool kFolds, int kPacked>
+int packed_together() {
+  static std::atomic<int> found[kRemembered];
+  const int device = current_device();
+  std::atomic<int>& here = found[device % kRemembered];
+  if (here == 0 || device >= kRemembered) {
+    here = blocks_together(exchange_kernel<kDType, kFolds>, kThreads * kPacked,
+                           block_shared<kDType, kFolds>() * kPacked);
+  }
+  return here;
+}
+
+// Few processors are filled; of many, only half of each is taken, as others may be there as well.
+template <DType kDType, bool kFolds>
+Shape choose_shape(int max_blocks, int at_once) {
+  constexpr int kMost = kMostPacked<kDType, kFolds>;
+  constexpr int kHalf = kMost % 2 == 0 ? kMost / 2 : 1;
+  // The larger blocks last: what they need is what the driver then allows for both.
+  const int blocks = packed_together<kDType, kFolds, kHalf>() / at_once;
+  const int filled = packed_together<kDType, kFolds, kMost>() / at_once;
+  if (max_blocks > 0 && max_blocks <= filled) return {kMost, max_blocks};
+  return {kHalf, max_blocks > 0 && max_blocks < blocks ? max_blocks : blocks};
+}
+
+template <DType kDType, bool kFolds>
+const char* launch_roles(Exchange exchange, void* stream) {
+  const Shape shape =
+      choose_shape<kDType, kFolds>(exchange.options.max_blocks, exchange.at_once);
+  const int parts = divide(&exchange, shape.blocks * shape.packed);
+  return launch_together(exchange_kernel<kDType, kFolds>, (parts + shape.packed - 1) / shape.packed,
+                         kThreads * shape.packed, block_shared<kDType, kFolds>() * shape.packed,
+                         static_cast<Stream>(stream), exchange);
 }
 
 }  // namespace

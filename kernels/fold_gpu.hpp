@@ -178,7 +178,7 @@ struct OpenInput {
   const uint8_t* values;  // of an input that has them as they are; else null
   const uint8_t* remainder;
   TierParameters parameters;  // of a tier frame
-  int menu;                   // for with_menu()
+  int menu;                   // for FewMenus::choose()
   bool aligned;               // the values
 
   UZIP_DEVICE static OpenInput of_values(const uint8_t* values, uint64_t count) {
@@ -274,13 +274,22 @@ class Folder {
   // Folds a tile, by a warp; what it finds wrong it reports. Lanes write what they alone have read
   // of plain values.
   UZIP_DEVICE static void fold_tile(uint32_t tile, TilePlace to) {
+    fold_tile(tile, to,
+              [&](Accumulators<kDType>& sums, int input) { return fold_input(tile, input, sums); });
+  }
+
+  // The same by fold_input(sums, input), which folds the tile of one input. False: it is malformed.
+  template <typename FoldInput>
+  UZIP_DEVICE static void fold_tile(uint32_t tile, TilePlace to, const FoldInput& fold_input) {
     const Fold& args = fold();
     const int lane = thread_index() % kLanes;
     Accumulators<kDType> sums(args.op, lane);
     const auto* before = static_cast<const uint8_t*>(args.before);
     constexpr size_t kWideTile = kTileValues * sizeof(Accumulator);
     sums.begin(before == nullptr ? nullptr : before + tile * kWideTile);
-    const bool good = fold_inputs(tile, sums);
+    bool good = true;
+#pragma unroll 1
+    for (int i = 0; i < args.n_inputs; ++i) good = fold_input(sums, i) && good;
     if (!good && lane == 0) report(Room::get().status, FrameStatus::kTile);
     if (to.wide) {
       sums.store(to.memory);
@@ -317,26 +326,27 @@ class Folder {
     return nullptr;
   }
 
+  // Decodes a tile of an input to the warp's room, with the code for any menu and layout. False: it
+  // is malformed.
+  UZIP_DEVICE_CALL static bool decode_any_tile(uint32_t tile, int input) {
+    return decode_tile<kAnyMenu>(tile, input);
+  }
+
  private:
-  // False: a frame is malformed in the tile.
-  UZIP_DEVICE static bool fold_inputs(uint32_t tile, Accumulators<kDType>& sums) {
+  // False: the input is malformed in the tile.
+  UZIP_DEVICE static bool fold_input(uint32_t tile, int i, Accumulators<kDType>& sums) {
     Room& room = Room::get();
-    bool good = true;
-#pragma unroll 1
-    for (int i = 0; i < room.fold.n_inputs; ++i) {
-      const OpenInput<kDType>& input = room.inputs[i];
-      if (input.values != nullptr) {
-        sums.fold(input.values + uint64_t{tile} * kFormat.tile_bytes(), input.aligned);
-        continue;
-      }
-      TileStep step{tile, i, true};
-      with_menu<1, 2, 3>(input.menu, step);
-      sync_lanes();  // raw tiles are copied by other lanes
-      sums.fold(room.warps[thread_index() / kLanes].values, true);
-      sync_lanes();
-      good = step.good && good;
+    const OpenInput<kDType>& input = room.inputs[i];
+    if (input.values != nullptr) {
+      sums.fold(input.values + uint64_t{tile} * kFormat.tile_bytes(), input.aligned);
+      return true;
     }
-    return good;
+    TileStep step{tile, i, true};
+    FewMenus::choose(input.menu, step);
+    sync_lanes();  // raw tiles are copied by other lanes
+    sums.fold(room.warps[thread_index() / kLanes].values, true);
+    sync_lanes();
+    return step.good;
   }
 
   // Decodes a tile of an input to the warp's room. False: it is malformed.
@@ -349,12 +359,8 @@ class Folder {
     return room.inputs[input].tier.template decode<kMenu>(tile, room.tables, mine.tail, mine.levels,
                                                           lane, sink);
   }
-  // With the code for any menu and layout.
-  UZIP_DEVICE_CALL static bool decode_any_tile(uint32_t tile, int input) {
-    return decode_tile<kAnyMenu>(tile, input);
-  }
 
-  // For with_menu().
+  // For FewMenus::choose().
   struct TileStep {
     uint32_t tile;
     int input;

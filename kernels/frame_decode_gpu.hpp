@@ -125,7 +125,7 @@ class TierFrame {
            frame_.size - body_bytes_ == sections_.tails;
   }
 
-  // For with_menu(): only code for any menu knows the packed layout.
+  // For CompiledMenus::choose(): only code for any menu knows the packed layout.
   UZIP_DEVICE int menu_of(const Header& header) const { return packed_ ? kAnyMenu : header.menu; }
 
   // A tile, by a warp with room for its tail. False: malformed, and nothing went to the sink.

@@ -15,9 +15,13 @@ namespace uzip::gpu {
 
 template <DType kDType>
 struct EncodeRoom {
+  struct Dense {
+    OffsetRoom<kDType> offsets[kWarps];
+    uint32_t tails[2][kWarps][kTailWords<kDType>];  // of two groups in turn
+  };
   union {
     SelectRoom<kDType> select;
-    WarpRoom<kDType> warps[2][kWarps];  // of two groups in turn
+    Dense dense;
     PackedRoom<kDType> packed[kWarps];
   };
   EncodeTables tables;
@@ -25,6 +29,27 @@ struct EncodeRoom {
   alignas(16) uint32_t sizes[2][kWarps];  // bytes of the tails of a group
   uint32_t units[2];                      // where these go; kNoUnit: nowhere
   bool is_last;
+};
+
+// A warp that fetches its next tile while it codes one does not wait for memory. The largest types
+// have not the shared memory for it.
+template <DType kDType>
+constexpr bool kEncodesAhead = float_format(kDType).itemsize <= (kLargeShared ? 4 : 2);
+
+// Blocks on a multiprocessor, as many as shared memory has room for.
+template <DType kDType>
+constexpr int kEncodeResident = float_format(kDType).itemsize <= 2 ? 4 : 2;
+
+// The same, and each warp's next tile on its way: what shared memory begins with in kernels that
+// encode tensors.
+template <DType kDType>
+struct AheadRoom {
+  static constexpr int kStageChunks =
+      kEncodesAhead<kDType> ? float_format(kDType).tile_bytes() / kAlignment : 1;
+  EncodeRoom<kDType> encode;
+  Chunk stages[kWarps][kStageChunks];
+
+  UZIP_DEVICE static AheadRoom& get() { return *reinterpret_cast<AheadRoom*>(shared_memory()); }
 };
 constexpr uint32_t kNoUnit = ~0u;
 
@@ -102,9 +127,11 @@ struct TailSection {
 template <typename Write>
 UZIP_DEVICE void finish_frame(EncodeScratch* scratch, Part part, bool* is_last,
                               const Write& write) {
-  fence_device();
   sync_block();
-  if (thread_index() == 0) *is_last = atomic_add(&scratch->blocks_done, 1) + 1 == part.blocks;
+  if (thread_index() == 0) {
+    fence_device();  // for what all threads of the block have written
+    *is_last = atomic_add(&scratch->blocks_done, 1) + 1 == part.blocks;
+  }
   sync_block();
   if (!*is_last) return;
   fence_device();
@@ -123,8 +150,19 @@ struct TensorSource {
   UZIP_DEVICE bool aligned() const { return tensor.aligned; }
 
   // A tile's values, for its warp. They stay where they are until the next tile is asked for.
-  UZIP_DEVICE const uint8_t* values(uint32_t tile) {
+  UZIP_DEVICE const uint8_t* values(uint32_t tile) const {
     return tensor.values + uint64_t{tile} * kFormat.tile_bytes();
+  }
+  // Asks for a tile of aligned values, if there is such a tile.
+  UZIP_DEVICE void fetch(uint32_t tile, Chunk* stage) const {
+    if (tile < tensor.count / kTileValues) {
+      constexpr int kChunks = kFormat.tile_bytes() / kAlignment;
+      const int lane = thread_index() % kLanes;
+      const auto* chunks = reinterpret_cast<const Chunk*>(values(tile)) + lane;
+#pragma unroll
+      for (int i = 0; i < kChunks; i += kLanes) copy_later(stage + lane + i, chunks + i);
+    }
+    commit_copies();
   }
   // Of a tile that was asked for before.
   UZIP_DEVICE const uint8_t* values_again(uint32_t tile) { return values(tile); }
@@ -140,6 +178,15 @@ struct TensorSource {
     write_raw(tensor, kDType, frame, part);
   }
 };
+
+// Whether a frame smaller than a raw one has room for tails at all.
+template <DType kDType>
+UZIP_DEVICE bool has_room_for_tails(uint64_t count, const TierParameters& parameters) {
+  const int stride = TileCode::of<kDType>(parameters).stride;
+  const uint64_t raw_bytes = bound(count, kDType);
+  return Sections::of(count, float_format(kDType).itemsize, stride).tails < raw_bytes &&
+         raw_bytes <= kMostBytes;
+}
 
 // Codes the groups of a frame with several blocks. `Source` has the face of TensorSource.
 template <DType kDType, typename Source>
@@ -160,19 +207,26 @@ class GroupEncoder {
         warp_(thread_index() / kLanes),
         lane_(thread_index() % kLanes) {}
 
-  // Whether a frame smaller than a raw one has room for tails at all.
-  UZIP_DEVICE bool has_room() const {
-    return sections_.tails < raw_bytes() && raw_bytes() <= kMostBytes;
-  }
-
-  // Codes this block's groups.
+  // Codes this block's groups; take_no_more() is to follow.
   template <int kMenu>
   UZIP_DEVICE void run() {
     int turn = 0;
     for (uint32_t group = part_.block; group < groups(); group += part_.blocks, turn ^= 1) {
       take(code_tile<kMenu>(group, turn));
     }
-    take_no_more();
+  }
+
+  // The same, of aligned values in memory; the first tiles have been asked for. Shared memory is an
+  // AheadRoom.
+  template <int kMenu>
+  UZIP_DEVICE void run_ahead() {
+    int turn = 0;
+#pragma unroll 1
+    for (uint32_t group = part_.block; group < groups(); group += part_.blocks, turn ^= 1) {
+      CodedTile tile = begin_tile(group, turn);
+      if (tile.present) code_fetched<kMenu>(&tile);
+      take(tile);
+    }
   }
 
   // A tile whose tail is still in the room, or, if not coded, with the source.
@@ -199,23 +253,40 @@ class GroupEncoder {
     return result;
   }
   UZIP_DEVICE CodedTile begin_tile(uint32_t group, int turn) const {
-    return {group, turn, 0, 0, 0, true, tile_of(group) < sections_.tiles};
+    return {group, turn, 0, 0, 0, true, tile_of(group) < static_cast<uint32_t>(sections_.tiles)};
   }
 
   // Codes the values of the tile that `result` says.
   template <int kMenu>
   UZIP_DEVICE void code_values(const uint8_t* values, CodedTile* result) {
-    const uint32_t tile = tile_of(result->group);
-    uint8_t* head = frame_ + kHeaderBytes + uint64_t{tile} * static_cast<uint32_t>(code_.stride);
+    uint8_t* head = head_of(result->group);
     result->bytes =
         encode_dense_tile<kDType, kMenu>(code_, digits_, room_.tables, values, source_.aligned(),
-                                         head, room_.warps[result->turn][warp_], lane_);
-    if (result->bytes == kNotCodable) {
-      result->coded = false;
-      result->bytes = kFormat.tile_bytes() - code_.stride;
-      copy_bytes(head, values, static_cast<uint64_t>(code_.stride), static_cast<uint64_t>(lane_),
-                 kLanes);
+                                         head, offsets(), tail(result->turn), lane_);
+    if (result->bytes == kNotCodable) leave_raw(values, head, result);
+  }
+
+  // The same, of the fetched tile. Asks for the warp's next one.
+  template <int kMenu>
+  UZIP_DEVICE void code_fetched(CodedTile* result) {
+    const uint8_t* values = source_.values(tile_of(result->group));
+    uint8_t* head = head_of(result->group);
+    Chunk* stage = AheadRoom<kDType>::get().stages[warp_];
+    // A lane has fetched the very chunks that it loads only where 8 values are one.
+    constexpr bool kShared = 8 * kFormat.itemsize != kAlignment;
+    wait_copies<0>();
+    if constexpr (kShared) sync_lanes();
+    uint32_t digits[kQuads];
+    const bool codable = split_rows<kDType, kMenu>(code_, digits_, StagedRows<kDType>{stage}, head,
+                                                   offsets(), lane_, digits);
+    if constexpr (kShared) sync_lanes();
+    source_.fetch(tile_of(result->group + part_.blocks), stage);
+    result->bytes = kNotCodable;
+    if (codable) {
+      result->bytes = encode_digits<kDType, kMenu>(code_, room_.tables, values, digits, head,
+                                                   offsets(), tail(result->turn), lane_);
     }
+    if (result->bytes == kNotCodable) leave_raw(values, head, result);
   }
 
   // Called by all warps with their tiles of a group.
@@ -256,6 +327,20 @@ class GroupEncoder {
   }
 
  private:
+  UZIP_DEVICE uint8_t* head_of(uint32_t group) const {
+    return frame_ + kHeaderBytes + uint64_t{tile_of(group)} * static_cast<uint32_t>(code_.stride);
+  }
+  UZIP_DEVICE OffsetRoom<kDType>& offsets() { return room_.dense.offsets[warp_]; }
+  UZIP_DEVICE uint32_t* tail(int turn) { return room_.dense.tails[turn][warp_]; }
+
+  // Makes a tile that cannot be coded a raw one.
+  UZIP_DEVICE void leave_raw(const uint8_t* values, uint8_t* head, CodedTile* result) const {
+    result->coded = false;
+    result->bytes = kFormat.tile_bytes() - code_.stride;
+    copy_bytes(head, values, static_cast<uint64_t>(code_.stride), static_cast<uint64_t>(lane_),
+               kLanes);
+  }
+
   // Meets the other warps, and stores the tail of the last tile, whose place is known by now.
   UZIP_DEVICE void finish_last() {
     if (thread_index() == 0 && has_last_) room_.units[last_.turn] = place_last();
@@ -268,13 +353,13 @@ class GroupEncoder {
     if (warp_ == 0 && lane_ < (-last_.total & (kAlignment - 1))) tails[last_.total + lane_] = 0;
   }
 
-  UZIP_DEVICE void store_last(uint8_t* tail) {
+  UZIP_DEVICE void store_last(uint8_t* to) {
     const uint32_t tile = tile_of(last_.group);
     if (last_.coded) {
-      store_tail(tail, room_.warps[last_.turn][warp_].tail, last_.bytes, lane_);
+      store_tail(to, tail(last_.turn), last_.bytes, lane_);
     } else {
-      copy_bytes(tail, source_.values_again(tile) + code_.stride,
-                 static_cast<uint64_t>(last_.bytes), static_cast<uint64_t>(lane_), kLanes);
+      copy_bytes(to, source_.values_again(tile) + code_.stride, static_cast<uint64_t>(last_.bytes),
+                 static_cast<uint64_t>(lane_), kLanes);
     }
     if (lane_ == 0) {
       const auto kind = static_cast<int>(last_.coded ? TileKind::kCoded : TileKind::kRaw);

@@ -68,15 +68,17 @@ UZIP_DEVICE void zero_bytes(uint8_t* begin, const uint8_t* end, uint64_t index, 
 UZIP_DEVICE void store_tail(uint8_t* to, const uint32_t* from, int bytes, int lane) {
   const int before = static_cast<int>(-reinterpret_cast<uintptr_t>(to) & 3);
   const int lead = before < bytes ? before : bytes;
-  const int words = (bytes - lead) / 4;
+  const int words = static_cast<int>(static_cast<uint32_t>(bytes - lead) / 4);
+  auto* aligned = reinterpret_cast<uint32_t*>(to + lead);
 #pragma unroll 1  // mostly one round
   for (int i = lane; i < words; i += kLanes) {
-    reinterpret_cast<uint32_t*>(to + lead)[i] = funnel_right(from[i], from[i + 1], 8 * lead);
+    aligned[static_cast<uint32_t>(i)] = funnel_right(from[i], from[i + 1], 8 * lead);
   }
   // At most 3 bytes on each side: the lead for lanes 0..3, the end for lanes 4..7.
+  if (lane >= 8) return;
   const int byte = lane < 4 ? lane : lead + 4 * words + lane - 4;
-  if (byte < (lane < 4 ? lead : bytes) && lane < 8) {
-    to[byte] = reinterpret_cast<const uint8_t*>(from)[byte];
+  if (byte < (lane < 4 ? lead : bytes)) {
+    to[static_cast<uint32_t>(byte)] = reinterpret_cast<const uint8_t*>(from)[byte];
   }
 }
 

@@ -14,7 +14,6 @@ struct LinkBlock {
   uint64_t timeout;
   uint32_t* status;
   bool failed;  // before the block's work began
-  bool is_last;
 
   UZIP_DEVICE static LinkBlock& get() { return *reinterpret_cast<LinkBlock*>(shared_memory()); }
 
@@ -70,24 +69,20 @@ struct LinkBlock {
     return true;
   }
 
-  // Called by all blocks that worked on a message; true in the last of them. By the whole block.
-  UZIP_DEVICE bool finish(Progress* progress, uint32_t blocks) {
-    sync_block();
-    if (thread_index() == 0) {
-      fence_device();
-      is_last = atomic_add(&progress->blocks_done, 1) + 1 == blocks;
-      fence_device();
-    }
-    sync_block();
-    return is_last;
+  // Called by one thread of every block that works on a message, once the block has read what it
+  // needs of the progress; true in the last of them, which is to count the message. Nobody waits
+  // for the answer before it is needed.
+  UZIP_DEVICE static bool is_last(Progress* progress, uint32_t blocks) {
+    fence_device();
+    return atomic_add(&progress->blocks, 1) + 1 == blocks;
   }
 };
 
-// Counts a message that is done, by one thread.
-UZIP_DEVICE void advance(Progress* progress, uint32_t records) {
-  progress->messages += 1;
-  progress->records += records;
-  progress->blocks_done = 0;
+// By one thread, when a message is done.
+UZIP_DEVICE void advance(Progress* progress, uint64_t messages, uint64_t records) {
+  progress->messages = messages;
+  progress->records = records;
+  progress->blocks = 0;
 }
 
 // How the workers of a message, all warps of some blocks, take turns with its records.

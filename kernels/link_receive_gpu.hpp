@@ -11,12 +11,15 @@
 
 namespace uzip::gpu {
 
-constexpr int kStages = 2;
+// Tiles of a warp that are there or on their way: two where they are small.
+template <DType kDType>
+constexpr int kStages = float_format(kDType).itemsize <= 2 ? 2 : 1;
 
 // What a block knows of a message that comes.
 template <DType kDType>
 struct Incoming {
   int link;
+  uint64_t messages;  // before this one
   uint64_t sequence;  // of record 0 among all of the link
   bool coded;
   int menu;
@@ -27,8 +30,12 @@ struct Incoming {
 // Of a warp: tiles that arrive, and what decoding one needs.
 template <DType kDType>
 struct alignas(16) ReceiveWarpRoom {
-  Stage<kDType> stages[kStages];
-  LevelRoom<kDType> levels;
+  Stage<kDType> stages[kStages<kDType>];
+  union {
+    LevelRoom<kDType> levels;
+    // Of a tile that is to be folded: they replace what they were decoded with.
+    alignas(16) uint8_t values[float_format(kDType).tile_bytes()];
+  };
 };
 
 template <DType kDType>
@@ -41,11 +48,11 @@ struct ReceiveRoom {
   UZIP_DEVICE static ReceiveRoom& get() { return *reinterpret_cast<ReceiveRoom*>(shared_memory()); }
 };
 
-// The same, and a tile's values for each warp.
+// The same, and a tile of this rank's own values for each warp.
 template <DType kDType>
 struct LinkFoldRoom {
   ReceiveRoom<kDType> receive;
-  alignas(16) uint8_t values[kWarps][float_format(kDType).tile_bytes()];
+  alignas(16) uint8_t own[kWarps][float_format(kDType).tile_bytes()];
 
   UZIP_DEVICE static LinkFoldRoom& get() {
     return *reinterpret_cast<LinkFoldRoom*>(shared_memory());
@@ -76,8 +83,8 @@ class Fetcher {
   // Waits for the next tile. False: it will not come.
   UZIP_DEVICE bool take(ArrivedTile* tile) {
     if (ahead_ == 0 && !fetch(true)) return false;
-    if (ahead_ == 1 && fetch(false)) {
-      wait_copies<1>();
+    if (kStages<kDType> == 2 && ahead_ == 1 && fetch(false)) {
+      wait_copies<1>();  // for all but the newest
     } else {
       wait_copies<0>();
     }
@@ -89,7 +96,7 @@ class Fetcher {
   // Gives the room of the tile that was taken back.
   UZIP_DEVICE void release() {
     sync_lanes();
-    turn_ ^= 1;
+    if (kStages<kDType> == 2) turn_ ^= 1;
     --ahead_;
     here_ = later_;
   }
@@ -155,7 +162,7 @@ class Fetcher {
     uint32_t found = 0;
     if (lane_ == 0) {
       const auto is_there = [&] {
-        flag = load_acquire_system(flags);
+        flag = load_flag(flags);
         return is_of_round(flag, place.round);
       };
       found = (patient ? room.block.wait(link, is_there) : is_there()) ? 1 : 0;
@@ -214,6 +221,19 @@ class Fetcher {
   uint32_t flag_high_ = 0;
 };
 
+// Values that go to a warp's room over what they are decoded with: nobody may need that any more.
+template <DType kDType>
+struct RoomSink {
+  MemorySink<kDType> memory;
+
+  UZIP_DEVICE void put(int row, const Run<kDType>& run) {
+    if (row == 0) sync_lanes();
+    memory.put(row, run);
+  }
+};
+template <DType kDType, bool kToRoom>
+using ArrivedSink = std::conditional_t<kToRoom, RoomSink<kDType>, MemorySink<kDType>>;
+
 // Decodes tiles that only code for any menu knows.
 template <DType kDType, typename Sink>
 UZIP_DEVICE bool decode_any_arrived(const ArrivedTile& tile, Sink& sink, int lane) {
@@ -257,15 +277,15 @@ UZIP_DEVICE bool decode_any_arrived(const ArrivedTile& tile, Sink& sink, int lan
     }
   }
 }
-template <DType kDType>
+template <DType kDType, bool kToRoom>
 UZIP_DEVICE_CALL bool call_decode_any(ArrivedTile tile, uint8_t* values, bool aligned) {
   const int lane = thread_index() % kLanes;
-  MemorySink<kDType> sink{values, aligned, lane};
+  ArrivedSink<kDType, kToRoom> sink{values, aligned, lane};
   return decode_any_arrived<kDType>(tile, sink, lane);
 }
 
 // A coded tile on its way through the decoder for its menu.
-template <DType kDType>
+template <DType kDType, bool kToRoom>
 struct ArrivedDecoder {
   const ArrivedTile& tile;
   uint8_t* values;
@@ -275,14 +295,14 @@ struct ArrivedDecoder {
   template <int kMenu>
   UZIP_DEVICE void run() {
     if constexpr (kMenu == kAnyMenu) {
-      good = call_decode_any<kDType>(tile, values, aligned);
+      good = call_decode_any<kDType, kToRoom>(tile, values, aligned);
     } else {
       ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
       const Incoming<kDType>& incoming = room.incoming[tile.peer];
       const int lane = thread_index() % kLanes;
       const Tail tail{reinterpret_cast<const uint32_t*>(tile.bytes), incoming.code.stride,
                       tile.entry.units * kAlignment, kAlignment - 1};
-      MemorySink<kDType> sink{values, aligned, lane};
+      ArrivedSink<kDType, kToRoom> sink{values, aligned, lane};
       good = tail.begin <= tail.end &&
              decode_dense_tile<kDType, kMenu, HeadPlace::kShared>(
                  incoming.code, room.tables, incoming.symbols, tile.bytes, tail,
@@ -291,8 +311,8 @@ struct ArrivedDecoder {
   }
 };
 
-// Decodes a whole tile. False: it is malformed.
-template <DType kDType>
+// Decodes a whole tile, to memory or to the warp's room. False: it is malformed.
+template <DType kDType, bool kToRoom>
 UZIP_DEVICE bool decode_arrived(const ArrivedTile& tile, uint8_t* values, bool aligned) {
   constexpr int kTileBytes = float_format(kDType).tile_bytes();
   if (tile.entry.kind == TileKind::kRaw && aligned &&
@@ -302,7 +322,7 @@ UZIP_DEVICE bool decode_arrived(const ArrivedTile& tile, uint8_t* values, bool a
     return true;
   }
   const Incoming<kDType>& incoming = ReceiveRoom<kDType>::get().incoming[tile.peer];
-  ArrivedDecoder<kDType> decoder{tile, values, aligned, false};
+  ArrivedDecoder<kDType, kToRoom> decoder{tile, values, aligned, false};
   const bool dense = tile.entry.kind == TileKind::kCoded && incoming.coded;
   with_menu<1, 2, 3>(dense ? incoming.menu : kAnyMenu, decoder);
   return decoder.good;
@@ -336,8 +356,8 @@ UZIP_DEVICE void receive_records(const Message& message, const Records& records,
       if (record == records.whole) {
         copy_values<kDType>(message.values + uint64_t{records.tiles} * kTileBytes, tile.bytes,
                             records.remaining, lane);
-      } else if (!decode_arrived<kDType>(tile, message.values + uint64_t{index} * kTileBytes,
-                                         aligned)) {
+      } else if (!decode_arrived<kDType, false>(
+                     tile, message.values + uint64_t{index} * kTileBytes, aligned)) {
         if (lane == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
         return;
       }
@@ -363,8 +383,11 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
                                Incoming<kDType>* incoming) {
   const LinkBlock& block = LinkBlock::get();
   const RegionHead* head = block.links[link].here.head();
+  const Progress before = head->received;
+  incoming->messages = before.messages;
+  incoming->sequence = before.records;
   if (block.is_aborted(link)) return false;
-  const uint64_t number = head->received.messages + 1;
+  const uint64_t number = before.messages + 1;
   const Opening* opening = &head->openings[(number - 1) % kOpenings];
   if (!block.wait(link, [&] { return load_acquire_system(&opening->number) == number; })) {
     return false;
@@ -382,7 +405,6 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
   const TierParameters parameters{
       found.menu, found.base, found.zero_planes, {found.order[0], found.order[1]}};
   incoming->link = link;
-  incoming->sequence = head->received.records;
   incoming->coded = found.coded != 0;
   incoming->menu = found.menu;
   incoming->code = TileCode::of<kDType>(parameters);
@@ -390,9 +412,11 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
   return true;
 }
 
-// Opens the messages of some links; by the whole block. False: one is not to be received.
+// Opens the messages of some links; by the whole block. False: one is not to be received. `is_last`,
+// in thread 0: the block is to close them.
 template <DType kDType>
-UZIP_DEVICE bool open_all(const Exchange& exchange, const int* links, int n, uint64_t count) {
+UZIP_DEVICE bool open_all(const Exchange& exchange, const int* links, int n, uint64_t count,
+                          uint32_t blocks, bool* is_last) {
   ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
   const int thread = thread_index();
   room.tables.fill(thread);
@@ -400,32 +424,37 @@ UZIP_DEVICE bool open_all(const Exchange& exchange, const int* links, int n, uin
     room.block.failed = true;
   }
   sync_block();
+  *is_last = false;
+  if (thread == 0 && n > 0) {
+    *is_last = LinkBlock::is_last(&room.block.links[links[0]].here.head()->received, blocks);
+  }
   return !room.block.failed;
 }
 
-// Counts the messages, and tells the senders; by all blocks that received them.
-UZIP_DEVICE void close_all(const int* links, int n, uint32_t records, uint32_t blocks) {
-  LinkBlock& block = LinkBlock::get();
-  if (n == 0 || !block.finish(&block.links[links[0]].here.head()->received, blocks)) return;
-  const int thread = thread_index();
-  if (thread >= n) return;
-  const Link& link = block.links[links[thread]];
-  Progress* progress = &link.here.head()->received;
-  advance(progress, records);
-  store_relaxed_system(&link.there.head()->taken, progress->messages);
+// Counts the messages, and tells the senders. By one thread.
+template <DType kDType>
+UZIP_DEVICE void close_all(const int* links, int n, uint32_t records) {
+  ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
+  for (int i = 0; i < n; ++i) {
+    const Link& link = room.block.links[links[i]];
+    const Incoming<kDType>& before = room.incoming[i];
+    advance(&link.here.head()->received, before.messages + 1, before.sequence + records);
+    store_relaxed_system(&link.there.head()->taken, before.messages + 1);
+  }
 }
 
 // A block's part in receiving a message.
 template <DType kDType>
 UZIP_DEVICE_CALL void receive_part(const Exchange& exchange, const Message& message) {
   const auto records = Records::of(message.count, float_format(kDType).itemsize);
-  if (open_all<kDType>(exchange, &message.link, 1, message.count)) {
+  bool is_last;
+  if (open_all<kDType>(exchange, &message.link, 1, message.count, message.blocks, &is_last)) {
     const auto turns =
         WorkerTurns::of(records.all(), block_index() - message.first_block, message.blocks,
                         thread_index() / kLanes, kWarps);
     receive_records<kDType>(message, records, turns);
   }
-  close_all(&message.link, 1, records.all(), message.blocks);
+  if (is_last) close_all<kDType>(&message.link, 1, records.all());
 }
 
 }  // namespace uzip::gpu

@@ -23,17 +23,20 @@ struct Mailboxes {
   uint32_t left[kSenders];       // whether no more will come
 };
 
+// A tile of the dense layout as it is coded: its tail follows its head.
+template <DType kDType>
+struct alignas(16) DenseRoom {
+  OffsetRoom<kDType> offsets;
+  alignas(16) uint8_t bytes[max_stride<kDType>() + 4 * kTailWords<kDType> + kAlignment];
+
+  UZIP_DEVICE uint32_t* tail(int stride) { return reinterpret_cast<uint32_t*>(bytes + stride); }
+};
+
 // Of a warp: room to code a tile.
 template <DType kDType>
 union alignas(16) SendWarpRoom {
-  alignas(16) uint8_t dense[max_stride<kDType>() + sizeof(WarpRoom<kDType>)];
+  DenseRoom<kDType> dense;
   PackedRoom<kDType> packed;
-
-  // The tail, and what else the coder needs, follow the head.
-  UZIP_DEVICE WarpRoom<kDType>& coder(int stride) {
-    static_assert(offsetof(WarpRoom<kDType>, tail) == 0);
-    return *reinterpret_cast<WarpRoom<kDType>*>(dense + stride);
-  }
 };
 
 template <DType kDType>
@@ -104,16 +107,17 @@ UZIP_DEVICE TileEntry put_dense_tile(const TileCode& code, const DigitTable& dig
                                      const uint8_t* values, bool aligned, uint8_t* to, int lane) {
   constexpr int kTileBytes = float_format(kDType).tile_bytes();
   SendRoom<kDType>& room = SendRoom<kDType>::get();
-  SendWarpRoom<kDType>& mine = room.warps[thread_index() / kLanes];
+  DenseRoom<kDType>& mine = room.warps[thread_index() / kLanes].dense;
   sync_lanes();  // the room may still be in use for the tile before
   const int tail = encode_dense_tile<kDType, kMenu>(code, digits, room.tables, values, aligned,
-                                                    mine.dense, mine.coder(code.stride), lane);
+                                                    mine.bytes, mine.offsets,
+                                                    mine.tail(code.stride), lane);
   sync_lanes();
   const int units = (code.stride + tail + kAlignment - 1) / kAlignment;
   if (tail == kNotCodable || units * kAlignment >= kTileBytes) {
     return put_raw_tile<kDType>(values, aligned, to, lane);
   }
-  store_chunks(to, mine.dense, units, lane);
+  store_chunks(to, mine.bytes, units, lane);
   return {TileKind::kCoded, units};
 }
 
@@ -178,13 +182,13 @@ class Sender {
     }
     const Link& link = LinkBlock::get().links[link_];
     uint32_t turn = 0;
+    uint32_t seen = acknowledged(link, turns_.first);
 #pragma unroll 1
     for (uint32_t record = turns_.first; record < records_.all(); record += turns_.step, ++turn) {
       const auto place = RecordPlace::of(sequence_ + record, link.here.slots_log2);
-      const uint32_t* acknowledged = link.here.acknowledgements() + place.slot;
-      const bool free = LinkBlock::get().wait(
-          link_, lane_, [&] { return load_relaxed_system(acknowledged) == place.round; });
-      if (!free) break;
+      const uint32_t now = seen;
+      seen = acknowledged(link, record + turns_.step);  // in time for the next turn
+      if (!any32(now == place.round) && !wait_for_slot(link, place)) break;
       uint8_t* slot = link.there.slot(place.slot);
       uint64_t flag = flag_of_round(place.round);
       if (record < records_.whole) {
@@ -202,8 +206,28 @@ class Sender {
 
  private:
   UZIP_DEVICE static int warp() { return thread_index() / kLanes; }
+
+  // How often the slot of a record was emptied; in lane 0, others don't know.
+  UZIP_DEVICE uint32_t acknowledged(const Link& link, uint32_t record) const {
+    const auto place = RecordPlace::of(sequence_ + record, link.here.slots_log2);
+    if (lane_ != 0) return ~place.round;
+    return load_relaxed_system(link.here.acknowledgements() + place.slot);
+  }
+  UZIP_DEVICE bool wait_for_slot(const Link& link, const RecordPlace& place) const {
+    const uint32_t* acknowledged = link.here.acknowledgements() + place.slot;
+    return LinkBlock::get().wait(
+        link_, lane_, [&] { return load_relaxed_system(acknowledged) == place.round; });
+  }
   UZIP_DEVICE const uint8_t* values_of(uint32_t tile) const {
     return values_ + uint64_t{tile} * static_cast<uint32_t>(kFormat.tile_bytes());
+  }
+
+  // Brings a tile nearer, which is needed next.
+  UZIP_DEVICE void ask_for_tile(uint32_t tile) const {
+    if (tile >= records_.tiles) return;
+    for (int line = lane_; line * kLineBytes < kFormat.tile_bytes(); line += kLanes) {
+      prefetch(values_of(tile) + line * kLineBytes);
+    }
   }
 
   // Returns the entries of a record's tiles.
@@ -216,6 +240,8 @@ class Sender {
 #pragma unroll 1
     for (int i = 0; i < tiles; ++i) {
       const uint8_t* values = values_of(first + static_cast<uint32_t>(i));
+      ask_for_tile(i + 1 < tiles ? first + static_cast<uint32_t>(i) + 1
+                                 : records_.first_tile(record + turns_.step));
       TileEntry entry;
       if constexpr (kMenu == kRawMenu) {
         entry = put_raw_tile<kDType>(values, aligned_, slot, lane_);
@@ -335,26 +361,30 @@ UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message
   const auto records = Records::of(message.count, float_format(kDType).itemsize);
   if (thread_index() == 0) room.block.failed = room.block.is_aborted(message.link);
   choose_for<kDType>(exchange, message);
-  if (!room.block.failed) {
-    if (warp == kSenders) {
-      if (lane == 0 && block == 0) open_message(exchange, message, room.choice, before.messages);
-      sync_lanes();
+  if (warp == kSenders) {
+    bool is_last = false;
+    if (lane == 0) {
+      if (block == 0 && !room.block.failed) {
+        open_message(exchange, message, room.choice, before.messages);
+      }
+      is_last = LinkBlock::is_last(progress, message.blocks);
+    }
+    sync_lanes();
+    if (!room.block.failed) {
       const auto turns = WorkerTurns::of(records.all(), block, message.blocks, lane, kSenders);
       raise_flags(room.mail, room.block.links[message.link].there, before.records, turns, lane);
-    } else {
-      const auto turns = WorkerTurns::of(records.all(), block, message.blocks, warp, kSenders);
-      Sender<kDType> sender(message, before.records, turns);
-      if (room.choice.raw) {
-        sender.template run<kRawMenu>();
-      } else if (room.choice.packed) {
-        sender.template run<kPackedMenu>();
-      } else {
-        with_menu<1, 2, 3>(room.choice.parameters.menu, sender);
-      }
     }
-  }
-  if (room.block.finish(progress, message.blocks) && thread_index() == 0) {
-    advance(progress, records.all());
+    if (is_last) advance(progress, before.messages + 1, before.records + records.all());
+  } else if (!room.block.failed) {
+    const auto turns = WorkerTurns::of(records.all(), block, message.blocks, warp, kSenders);
+    Sender<kDType> sender(message, before.records, turns);
+    if (room.choice.raw) {
+      sender.template run<kRawMenu>();
+    } else if (room.choice.packed) {
+      sender.template run<kPackedMenu>();
+    } else {
+      with_menu<1, 2, 3>(room.choice.parameters.menu, sender);
+    }
   }
 }
 

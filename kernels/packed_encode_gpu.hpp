@@ -197,8 +197,8 @@ UZIP_DEVICE PackedTile encode_packed_tile(const TileCode& code, const DigitTable
   const bool masked = (kTileValues - places.n) * code.stride > kMaskBytes * kTileValues;
   uint32_t digits[kQuads];
   sync_lanes();  // the room may still be in use for the tile before
-  if (!split_tile<kDType, kAnyMenu>(code, digit_table, values, aligned, room.planes, room.coder,
-                                    lane, digits)) {
+  if (!split_rows<kDType, kAnyMenu>(code, digit_table, MemoryRows<kDType>{values, aligned},
+                                    room.planes, room.coder.offsets, lane, digits)) {
     return kRaw;
   }
   if (masked) keep_values(present, digits);
@@ -210,8 +210,8 @@ UZIP_DEVICE PackedTile encode_packed_tile(const TileCode& code, const DigitTable
   // Padded, it must be smaller than a raw tile.
   const int limit = kTileBytes - kAlignment + 1 - head_bytes;
   if (limit <= 0) return kRaw;
-  const int tail_bytes =
-      encode_tail<kDType, kAnyMenu>(code, tables, values, digits, mask, limit, room.coder, lane);
+  const int tail_bytes = encode_tail<kDType, kAnyMenu>(code, tables, values, digits, mask, limit,
+                                                       room.coder.offsets, room.coder.tail, lane);
   sync_lanes();
   if (tail_bytes == kNotCodable) return kRaw;
   const int size = (head_bytes + tail_bytes + kAlignment - 1) / kAlignment * kAlignment;

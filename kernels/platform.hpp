@@ -92,10 +92,26 @@ namespace uzip::gpu {
 
 using Stream = UZIP_VENDOR(Stream_t);
 
+#if defined(UZIP_PACKED_THREADS) && !defined(__HIPCC__)
+// In a source that defines this, a vendor's block is made of up to four of ours, of so many threads,
+// which have nothing to do with each other but that they are on one processor. Each has an equal
+// part of the shared memory.
+constexpr bool kPacksBlocks = true;
+UZIP_DEVICE uint32_t packed_blocks() { return blockDim.x / UZIP_PACKED_THREADS; }
+UZIP_DEVICE uint32_t packed_index() { return threadIdx.x / UZIP_PACKED_THREADS; }
+UZIP_DEVICE int thread_index() { return static_cast<int>(threadIdx.x % UZIP_PACKED_THREADS); }
+UZIP_DEVICE uint32_t block_index() { return blockIdx.x * packed_blocks() + packed_index(); }
+UZIP_DEVICE uint32_t block_count() { return gridDim.x * packed_blocks(); }
+UZIP_DEVICE void sync_block() {
+  asm volatile("bar.sync %0, %1;" ::"r"(packed_index()), "n"(UZIP_PACKED_THREADS) : "memory");
+}
+#else
+constexpr bool kPacksBlocks = false;
 UZIP_DEVICE int thread_index() { return static_cast<int>(threadIdx.x); }
 UZIP_DEVICE uint32_t block_index() { return blockIdx.x; }
 UZIP_DEVICE uint32_t block_count() { return gridDim.x; }
 UZIP_DEVICE void sync_block() { __syncthreads(); }
+#endif
 UZIP_DEVICE void fence_device() { __threadfence(); }
 
 // Memory that other devices and processes read or write while the kernel runs; what waits in it is
@@ -113,6 +129,8 @@ template <typename Word>
 UZIP_DEVICE void store_relaxed_system(Word* place, Word word) {
   __hip_atomic_store(place, word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
+// As load_acquire_system() for what copy_later() reads then.
+UZIP_DEVICE uint64_t load_flag(const uint64_t* place) { return load_acquire_system(place); }
 UZIP_DEVICE void fence_system() { __threadfence_system(); }
 // Of shared memory.
 UZIP_DEVICE uint32_t load_acquire_block(const uint32_t* place) {
@@ -146,6 +164,9 @@ UZIP_DEVICE void store_relaxed_system(uint32_t* place, uint32_t word) {
 UZIP_DEVICE void store_relaxed_system(uint64_t* place, uint64_t word) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(place), "l"(word) : "memory");
 }
+// As load_acquire_system() for what copy_later() reads then: loads are made in order, and these
+// pass by the cache that an acquire would empty, for all warps of a processor and all they spill.
+UZIP_DEVICE uint64_t load_flag(const uint64_t* place) { return load_relaxed_system(place); }
 UZIP_DEVICE void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 // Of shared memory.
 UZIP_DEVICE uint32_t load_acquire_block(const uint32_t* place) {
@@ -187,6 +208,14 @@ UZIP_DEVICE uint32_t or32(uint32_t word) {
   for (int mask = 1; mask < 32; mask *= 2) word |= shuffle_xor32(word, mask);
   return word;
 }
+UZIP_DEVICE uint32_t max32(uint32_t word) {
+#pragma unroll
+  for (int mask = 1; mask < 32; mask *= 2) {
+    const uint32_t other = shuffle_xor32(word, mask);
+    word = other > word ? other : word;
+  }
+  return word;
+}
 #else
 UZIP_DEVICE void sync_lanes() { __syncwarp(); }
 UZIP_DEVICE uint32_t ballot32(bool vote) { return __ballot_sync(~0u, vote); }
@@ -197,6 +226,7 @@ UZIP_DEVICE uint32_t shuffle_xor32(uint32_t word, int mask) {
 }
 UZIP_DEVICE uint32_t sum32(uint32_t word) { return __reduce_add_sync(~0u, word); }
 UZIP_DEVICE uint32_t or32(uint32_t word) { return __reduce_or_sync(~0u, word); }
+UZIP_DEVICE uint32_t max32(uint32_t word) { return __reduce_max_sync(~0u, word); }
 #endif
 
 UZIP_DEVICE int popcount(uint32_t word) { return __popc(word); }
@@ -231,19 +261,40 @@ UZIP_DEVICE void wait_copies() {
 #endif
 }
 
+// Asks for the line of 128 bytes of global memory, to the cache that all processors share.
+UZIP_DEVICE void prefetch(const void* line) {
+#if UZIP_PTX
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+#else
+  (void)line;
+#endif
+}
+
 // The shared memory that the launch gave the block.
 UZIP_DEVICE uint8_t* shared_memory() {
   extern __shared__ __align__(16) uint8_t uzip_shared[];
+#if defined(UZIP_PACKED_THREADS) && !defined(__HIPCC__)
+  uint32_t bytes;
+  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+  const uint32_t n = packed_blocks();
+  return uzip_shared + packed_index() * (n == 3 ? bytes / 3 : bytes >> n / 2);
+#else
   return uzip_shared;
+#endif
+}
+
+inline int current_device() {
+  int device = 0;
+  (void)UZIP_VENDOR(GetDevice)(&device);
+  return device;
 }
 
 // Blocks of a kernel that the current device holds at a time, at least 1.
 template <typename Kernel>
 int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
-  int device = 0;
+  const int device = current_device();
   int processors = 1;
   int blocks = 1;
-  (void)UZIP_VENDOR(GetDevice)(&device);
   (void)UZIP_VENDOR(DeviceGetAttribute)(&processors, UZIP_MULTIPROCESSORS, device);
   // More than the 48 KiB that a block may have without asking.
   (void)UZIP_VENDOR(FuncSetAttribute)(reinterpret_cast<const void*>(kernel),
@@ -253,6 +304,13 @@ int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
                                                                shared_bytes);
   return blocks * processors > 0 ? blocks * processors : 1;
 }
+
+// Whether a block may have more than 64 KiB of shared memory.
+#if defined(__HIPCC__)
+constexpr bool kLargeShared = false;
+#else
+constexpr bool kLargeShared = true;
+#endif
 
 // Returns nullptr, or what the driver says is wrong.
 template <typename Kernel, typename... Arguments>

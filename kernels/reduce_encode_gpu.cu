@@ -139,7 +139,7 @@ UZIP_DEVICE void code_groups(FoldSource<kDType>& source, Encoder& encoder, int m
     TileStep<Encoder> step{encoder, nullptr, encoder.begin_tile(group, turn)};
     if (step.tile.present) {
       step.values = source.values(encoder.tile_of(group));
-      with_menu<1, 2, 3>(menu, step);
+      FewMenus::choose(menu, step);
     }
     encoder.take(step.tile);
   }
@@ -164,7 +164,8 @@ reduce_encode_kernel(Fold fold, Forecast forecast, uint8_t* out, uint8_t* frame,
   sync_block();
   FoldSource<kDType> source(out);
   GroupEncoder encoder(source, frame, scratch, room.encode, part);
-  const bool raw = choice.raw || !encoder.has_room() || Folding::tiles() == 0;
+  const bool raw = choice.raw || Folding::tiles() == 0 ||
+                   !has_room_for_tails<kDType>(source.count(), choice.parameters);
   if (raw) {
     source.write_values(frame + kHeaderBytes, part);
   } else {

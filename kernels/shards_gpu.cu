@@ -22,7 +22,7 @@ struct Shards {
 };
 
 template <DType kDType>
-UZIP_KERNEL(kThreads, 4)
+UZIP_KERNEL(kThreads, kEncodeResident<kDType>)
 encode_shards_kernel(Shards shards, EncodeScratch* scratch, EncodeOptions options) {
   int i = 0;
   while (i + 1 < shards.n && shards.entries[i + 1].first_block <= block_index()) ++i;
@@ -33,8 +33,7 @@ encode_shards_kernel(Shards shards, EncodeScratch* scratch, EncodeOptions option
     write_raw(shard.tensor, shards.dtype, shard.frame, part);
     return;
   }
-  auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
-  encode_part(shard.tensor, shard.frame, scratch + i, options, room, part);
+  encode_part<kDType>(shard.tensor, shard.frame, scratch + i, options, part);
 }
 
 uint64_t groups_of(uint64_t count) {
@@ -59,7 +58,7 @@ template <DType kDType>
 const char* launch_encode_shards(const Shard* shards, int n, DType dtype, EncodeScratch* scratch,
                                  const EncodeOptions& options, void* stream) {
   const auto kernel = encode_shards_kernel<kDType>;
-  constexpr size_t kShared = sizeof(EncodeRoom<kDType>);
+  constexpr size_t kShared = sizeof(AheadRoom<kDType>);
   Shards table{n, dtype, 0, {}};
   uint64_t groups = 0;
   for (int i = 0; i < n; ++i) {

@@ -101,26 +101,46 @@ UZIP_DEVICE void load_rows(const uint8_t* values, int first, bool aligned, int l
   }
 }
 
+// Where a lane's rows of a tile come from: memory, or a copy in shared memory, of chunks.
+template <DType kDType>
+struct MemoryRows {
+  // Few enough to be loaded all at once.
+  static constexpr bool kEarly = float_format(kDType).itemsize <= 2;
+  const uint8_t* values;
+  bool aligned;
+
+  template <int kCount>
+  UZIP_DEVICE void load(int first, int lane, Run<kDType> rows[kCount]) const {
+    load_rows<kDType, kCount>(values, first, aligned, lane, rows);
+  }
+};
+template <DType kDType>
+struct StagedRows {
+  static constexpr bool kEarly = false;
+  const Chunk* stage;
+
+  template <int kCount>
+  UZIP_DEVICE void load(int first, int lane, Run<kDType> rows[kCount]) const {
+    load_rows<kDType, kCount>(reinterpret_cast<const uint8_t*>(stage), first, true, lane, rows);
+  }
+};
+
 // Splits the values, stores the planes of the rests, and leaves the digits; the offsets from the
 // window's base go to the room. False: a plane of zero_planes is not zero.
-template <DType kDType, int kMenu>
-UZIP_DEVICE bool split_tile(const TileCode& code, const DigitTable& table, const uint8_t* values,
-                            bool aligned, uint8_t* head, WarpRoom<kDType>& room, int lane,
+template <DType kDType, int kMenu, typename Rows>
+UZIP_DEVICE bool split_rows(const TileCode& code, const DigitTable& table, const Rows& source,
+                            uint8_t* head, OffsetRoom<kDType>& room, int lane,
                             uint32_t digits[kQuads]) {
   constexpr FloatFormat kFormat = float_format(kDType);
   const Menu menu = fixed_menu<kMenu>(code.menu);
-  // Few enough to be loaded all at once.
-  constexpr bool kEarly = kFormat.itemsize <= 2;
   constexpr int kHalfRows = kRows / 2;
   Run<kDType> rows[kRows];
-  if constexpr (kEarly) load_rows<kDType, kRows>(values, 0, aligned, lane, rows);
+  if constexpr (Rows::kEarly) source.template load<kRows>(0, lane, rows);
   uint32_t lost = 0;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     Run<kDType>* mine = rows + kHalfRows * half;
-    if constexpr (!kEarly) {
-      load_rows<kDType, kHalfRows>(values, kHalfRows * half, aligned, lane, mine);
-    }
+    if constexpr (!Rows::kEarly) source.template load<kHalfRows>(kHalfRows * half, lane, mine);
     Quad<kDType> quads[kHalfQuads];
 #pragma unroll
     for (int q = 0; q < kHalfQuads; ++q) {
@@ -211,14 +231,14 @@ UZIP_DEVICE void or_bits(uint32_t* plane, int bit, uint32_t bits) {
   atomic_or(word + 1, funnel_left(bits, 0, bit));
 }
 
-// Writes some fields of the quads of one half, all of them 0 but for the values in the mask, as
-// bits of the plane.
-UZIP_DEVICE void put_fields(const Gather gathers[kQuadMasks], const uint32_t fields[kHalfQuads],
-                            Mask mask, int half, uint32_t* plane, int bit) {
+// Writes some fields of the quads of one half, all of them 0 but for the values that `indices` tell
+// of, as bits of the plane.
+UZIP_DEVICE void put_fields(const Gather gathers[kGathers], const uint32_t fields[kHalfQuads],
+                            uint32_t indices, uint32_t* plane, int bit) {
   uint32_t packed = 0;
 #pragma unroll
   for (int q = kHalfQuads - 1; q >= 0; --q) {
-    const Gather gather = gathers[quad_mask(mask, half, q)];
+    const Gather gather = gathers[gather_index(indices, q)];
     packed = funnel_left(fields[q] * gather.multiplier, packed, gather.bits);
   }
   or_bits(plane, bit, packed);
@@ -235,12 +255,13 @@ UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int shif
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int first = places.first[half];
+    const uint32_t indices = gather_indices(mask, half);
     uint32_t fields[kHalfQuads];
 #pragma unroll
     for (int q = 0; q < kHalfQuads; ++q) {
       fields[q] = digits[kHalfQuads * half + q] & repeat(((1 << kLow) - 1) << shift);
     }
-    put_fields(tables.levels[level - 1], fields, mask, half, tail, start + kLow * first);
+    put_fields(tables.levels[level - 1], fields, indices, tail, start + kLow * first);
     // Where the level is not reached, digits are 0.
     const uint32_t word = pack_half<2>(fields, shift);
     Mask full = kWidth == 1 ? word : word & word >> 1 & kHalfMask;
@@ -250,7 +271,7 @@ UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int shif
         fields[q] = digits[kHalfQuads * half + q] & repeat(4 << shift);
       }
       const int high = start + 8 * plane_bytes(2, places.n);
-      put_fields(tables.high, fields, mask, half, tail, high + first);
+      put_fields(tables.high, fields, indices, tail, high + first);
       // The bits may be the highest of their bytes, too far up for the multiplier.
 #pragma unroll
       for (int q = 0; q < kHalfQuads; ++q) fields[q] >>= 2;
@@ -276,9 +297,9 @@ UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int widt
 
 // The value that bit i of a Mask stands for, as lists have it.
 template <DType kDType>
-UZIP_DEVICE typename WarpRoom<kDType>::Listed listed_value(const uint8_t* values,
-                                                           WarpRoom<kDType>& room, int lane,
-                                                           int i) {
+UZIP_DEVICE typename OffsetRoom<kDType>::Listed listed_value(const uint8_t* values,
+                                                             OffsetRoom<kDType>& room, int lane,
+                                                             int i) {
   using V = Value<kDType>;
   if constexpr (V::kFormat.symbol_bytes() == 1) {
     return room.byte(lane, i);
@@ -305,68 +326,80 @@ UZIP_DEVICE uint32_t symbol_of(uint32_t listed, uint32_t base) {
 
 // Lists the values in a mask.
 template <DType kDType>
-UZIP_DEVICE void list_values(const uint8_t* values, Mask mask, Places places,
-                             WarpRoom<kDType>& room, int lane) {
+UZIP_DEVICE void list_values(const uint8_t* values, Mask mask, const Places& places,
+                             OffsetRoom<kDType>& room, int lane) {
+  // From the last to the first: the highest bit is found faster than the lowest.
+  auto* first = room.list + places.first[0] + popcount(mask & kHalfMask);
+  auto* second = room.list + places.first[1] + popcount(mask & ~kHalfMask);
 #pragma unroll 1
-  for (; mask != 0; mask &= mask - 1) {
-    const int i = lowest_bit(mask);
-    room.list[places.take(i & 1)] = listed_value(values, room, lane, i);
+  while (mask != 0) {
+    const int i = highest_bit(mask);
+    mask ^= 1u << i;
+    const auto listed = listed_value(values, room, lane, i);
+    if ((i & 1) == 0) {
+      *--first = listed;
+    } else {
+      *--second = listed;
+    }
   }
   sync_lanes();
 }
 
-// Stores up to 8 bytes.
-UZIP_DEVICE void store_bytes(uint8_t* to, uint32_t low, uint32_t high, int bytes, int lane) {
-  if (lane < bytes) to[lane] = static_cast<uint8_t>((lane < 4 ? low : high) >> 8 * (lane & 3));
-}
-
-// Writes the digits of n values, one a lane, to a plane, or, if they have 3 bits, to two; 0 where a
-// lane has none.
+// Stores a plane of the fields of two values of each lane, `fields`: those of one byte are brought
+// together in one lane.
 template <int kWidth>
-UZIP_DEVICE void put_digits(uint32_t digit, int n, uint8_t* plane, uint8_t* high, int lane) {
-  if constexpr (kWidth == 1) {
-    store_bytes(plane, ballot32(digit != 0), 0, plane_bytes(1, n), lane);
-  } else {
-    const uint32_t field = (digit & 3) << 2 * (lane & 15);
-    const uint32_t first = or32(lane < 16 ? field : 0);
-    const uint32_t second = or32(lane < 16 ? 0 : field);
-    store_bytes(plane, first, second, plane_bytes(2, n), lane);
-    if constexpr (kWidth == 3) {
-      store_bytes(high, ballot32(digit > 3), 0, plane_bytes(1, n), lane);
-    }
-  }
+UZIP_DEVICE void store_pairs(uint32_t fields, int bytes, uint8_t* plane, int lane) {
+  static_assert(kWidth <= 2);
+  constexpr int kShare = 4 / kWidth;  // lanes whose fields make a byte
+#pragma unroll
+  for (int by = 1; by < kShare; by *= 2) fields |= shuffle_xor32(fields, by) << 2 * kWidth * by;
+  const int byte = lane / kShare;
+  if (lane % kShare == 0 && byte < bytes) plane[byte] = static_cast<uint8_t>(fields);
 }
 
 // Writes a level of the n values in the list, and leaves those that go on; returns how many these
 // are. `digits_of`: by offset from the window's base.
 template <DType kDType, int kWidth>
 UZIP_DEVICE int put_listed_level(const uint8_t* digits_of, uint32_t base, int shift, int n,
-                                 uint8_t* plane, WarpRoom<kDType>& room, int lane) {
+                                 uint8_t* plane, OffsetRoom<kDType>& room, int lane) {
+  using Listed = typename OffsetRoom<kDType>::Listed;
+  using Two = typename Item<2 * sizeof(Listed)>::Word;
   constexpr uint32_t kEscape = (1u << kWidth) - 1;
-  uint8_t* high = plane + plane_bytes(2, n);
-  int left = 0;
-#pragma unroll 1
-  for (int first = 0; first < n; first += kLanes) {
-    const bool present = first + lane < n;
-    const uint32_t listed = present ? room.list[first + lane] : 0;
-    uint32_t digit = 0;
-    if (present) digit = uint32_t{digits_of[offset_of<kDType>(listed, base)]} >> shift & kEscape;
-    const int here = n - first < kLanes ? n - first : kLanes;
-    put_digits<kWidth>(digit, here, plane + first / (kWidth == 1 ? 8 : 4), high + first / 8, lane);
-    const uint32_t escaped = ballot32(digit == kEscape);
-    sync_lanes();
-    if (digit == kEscape) {
-      const uint32_t below = escaped & ((1u << lane) - 1);
-      room.list[left + popcount(below)] = static_cast<typename WarpRoom<kDType>::Listed>(listed);
+  const uint32_t two = reinterpret_cast<const Two*>(room.list)[lane];
+  const uint32_t listed[2] = {static_cast<Listed>(two), two >> 8 * sizeof(Listed)};
+  uint32_t digit[2];
+  uint32_t votes[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    // Of what the list has not, any digit but an escape.
+    const uint32_t found = digits_of[offset_of<kDType>(listed[i], base)] >> shift & kEscape;
+    digit[i] = 2 * lane + i < n ? found : 0;
+    votes[i] = ballot32(digit[i] == kEscape);
+  }
+  if constexpr (kWidth == 1) {
+    store_pairs<1>(digit[0] | digit[1] << 1, plane_bytes(1, n), plane, lane);
+  } else {
+    const int bytes = plane_bytes(2, n);
+    store_pairs<2>((digit[0] & 3) | (digit[1] & 3) << 2, bytes, plane, lane);
+    if constexpr (kWidth == 3) {
+      const uint32_t high = digit[0] >> 2 | digit[1] >> 2 << 1;
+      store_pairs<1>(high, plane_bytes(1, n), plane + bytes, lane);
     }
-    left += popcount(escaped);
+  }
+  if ((votes[0] | votes[1]) == 0) return 0;
+  const uint32_t below = (1u << lane) - 1;
+  int place = popcount(votes[0] & below) + popcount(votes[1] & below);
+  sync_lanes();  // the list has been read
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (digit[i] == kEscape) room.list[place++] = static_cast<Listed>(listed[i]);
   }
   sync_lanes();
-  return left;
+  return popcount(votes[0]) + popcount(votes[1]);
 }
 template <DType kDType>
 UZIP_DEVICE int put_listed_level(const uint8_t* digits_of, uint32_t base, int width, int shift,
-                                 int n, uint8_t* plane, WarpRoom<kDType>& room, int lane) {
+                                 int n, uint8_t* plane, OffsetRoom<kDType>& room, int lane) {
   switch (width) {
     case 1:
       return put_listed_level<kDType, 1>(digits_of, base, shift, n, plane, room, lane);
@@ -385,8 +418,7 @@ UZIP_DEVICE void store_symbol(uint8_t* raw, int place, uint32_t symbol, int byte
 // Writes the symbols of values without a rank behind the digits.
 template <DType kDType>
 UZIP_DEVICE void put_raw_symbols(const TileCode& code, const uint8_t* values, Mask mask,
-                                 Places places, WarpRoom<kDType>& room, int begin, int lane) {
-  uint8_t* raw = reinterpret_cast<uint8_t*>(room.tail) + begin;
+                                 Places places, OffsetRoom<kDType>& room, uint8_t* raw, int lane) {
 #pragma unroll 1
   for (; mask != 0; mask &= mask - 1) {
     const int i = lowest_bit(mask);
@@ -413,20 +445,20 @@ struct EncodeTables {
   }
 };
 
-// Writes the end of a tail, from byte `bytes` on: what follows when so few values reach `level` that
-// they fit a list. Returns the bytes of the whole tail, or kNotCodable.
+// Writes the end of a tail, from byte `bytes` on: what follows when so few values reach level
+// `first` that they fit a list. Returns the bytes of the whole tail, or kNotCodable.
 template <DType kDType, int kMenu>
 UZIP_DEVICE int encode_sparse_tail(const TileCode& code, const EncodeTables& tables,
                                    const uint8_t* values, Mask mask, const Places& places,
-                                   int level, int bytes, int limit, WarpRoom<kDType>& room,
-                                   int lane) {
+                                   int first, int bytes, int limit, OffsetRoom<kDType>& room,
+                                   uint8_t* tail, int lane) {
   constexpr int kSymbolBytes = float_format(kDType).symbol_bytes();
   const Menu menu = fixed_menu<kMenu>(code.menu);
-  auto* tail = reinterpret_cast<uint8_t*>(room.tail);
   list_values(values, mask, places, room, lane);
   int n = places.n;
 #pragma unroll kLevelUnroll < kMenu>
-  for (; level < menu.levels; ++level) {
+  for (int level = 1; level < menu.levels; ++level) {
+    if (level < first) continue;  // so that the level is a constant where the menu is
     const int width = menu.width(level);
     uint8_t* plane = tail + bytes;
     bytes += digit_plane_bytes(width, n);
@@ -444,12 +476,12 @@ UZIP_DEVICE int encode_sparse_tail(const TileCode& code, const EncodeTables& tab
   return bytes;
 }
 
-// Writes a tile's tail to the warp's room, where the offsets are. `mask`: the values beyond level
-// 1. Returns its bytes, or kNotCodable when they are `limit` or more.
+// Writes a tile's tail; the offsets are in the room. `mask`: the values beyond level 1. Returns its
+// bytes, or kNotCodable when they are `limit` or more.
 template <DType kDType, int kMenu>
 UZIP_DEVICE int encode_tail(const TileCode& code, const EncodeTables& tables, const uint8_t* values,
                             const uint32_t digits[kQuads], Mask mask, int limit,
-                            WarpRoom<kDType>& room, int lane) {
+                            OffsetRoom<kDType>& room, uint32_t* tail, int lane) {
   const Menu menu = fixed_menu<kMenu>(code.menu);
   int bytes = 0;
   int cleared = 0;  // words
@@ -458,7 +490,7 @@ UZIP_DEVICE int encode_tail(const TileCode& code, const EncodeTables& tables, co
     const Places places = Places::of(mask, lane);
     if (places.n <= kSparse) {
       return encode_sparse_tail<kDType, kMenu>(code, tables, values, mask, places, level, bytes,
-                                               limit, room, lane);
+                                               limit, room, reinterpret_cast<uint8_t*>(tail), lane);
     }
     const int width = menu.width(level);
     const int begin = 8 * bytes;
@@ -466,35 +498,52 @@ UZIP_DEVICE int encode_tail(const TileCode& code, const EncodeTables& tables, co
     if (bytes >= limit) return kNotCodable;
     const int words = (bytes + 3) / 4 + 1;
 #pragma unroll 1
-    for (int word = cleared + lane; word < words; word += kLanes) room.tail[word] = 0;
+    for (int word = cleared + lane; word < words; word += kLanes) tail[word] = 0;
     cleared = words;
     sync_lanes();
     mask = put_dense_level(tables.gathers, level, width, menu.shift(level), digits, mask, places,
-                           room.tail, begin);
+                           tail, begin);
     sync_lanes();
   }
   const Places places = Places::of(mask, lane);
-  const int begin = bytes;
+  uint8_t* raw = reinterpret_cast<uint8_t*>(tail) + bytes;
   bytes += places.n * float_format(kDType).symbol_bytes();
   if (bytes >= limit) return kNotCodable;
-  put_raw_symbols<kDType>(code, values, mask, places, room, begin, lane);
+  put_raw_symbols<kDType>(code, values, mask, places, room, raw, lane);
   return bytes;
 }
 
-// Codes a tile of the dense layout: its head in place, its tail to the warp's room. Returns the
-// bytes of the tail, or kNotCodable: then the tile is to be raw.
+// Codes a tile of the dense layout, from level 1 on, when its values are split.
+template <DType kDType, int kMenu>
+UZIP_DEVICE int encode_digits(const TileCode& code, const EncodeTables& tables,
+                              const uint8_t* values, const uint32_t digits[kQuads], uint8_t* head,
+                              OffsetRoom<kDType>& room, uint32_t* tail, int lane) {
+  const int width = fixed_menu<kMenu>(code.menu).width(0);
+  const Mask mask = store_first_level(width, digits, head + code.digits, lane);
+  const int limit = float_format(kDType).tile_bytes() - code.stride;
+  return encode_tail<kDType, kMenu>(code, tables, values, digits, mask, limit, room, tail, lane);
+}
+
+// Codes a tile of the dense layout: its head in place, its tail to `tail`. Returns the bytes of the
+// tail, or kNotCodable: then the tile is to be raw.
+template <DType kDType, int kMenu>
+UZIP_DEVICE int encode_dense_tile(const TileCode& code, const DigitTable& digit_table,
+                                  const EncodeTables& tables, const uint8_t* values, bool aligned,
+                                  uint8_t* head, OffsetRoom<kDType>& room, uint32_t* tail,
+                                  int lane) {
+  uint32_t digits[kQuads];
+  if (!split_rows<kDType, kMenu>(code, digit_table, MemoryRows<kDType>{values, aligned}, head, room,
+                                 lane, digits)) {
+    return kNotCodable;
+  }
+  return encode_digits<kDType, kMenu>(code, tables, values, digits, head, room, tail, lane);
+}
 template <DType kDType, int kMenu>
 UZIP_DEVICE int encode_dense_tile(const TileCode& code, const DigitTable& digit_table,
                                   const EncodeTables& tables, const uint8_t* values, bool aligned,
                                   uint8_t* head, WarpRoom<kDType>& room, int lane) {
-  uint32_t digits[kQuads];
-  const bool codable =
-      split_tile<kDType, kMenu>(code, digit_table, values, aligned, head, room, lane, digits);
-  const int width = fixed_menu<kMenu>(code.menu).width(0);
-  const Mask mask = store_first_level(width, digits, head + code.digits, lane);
-  if (!codable) return kNotCodable;
-  const int limit = float_format(kDType).tile_bytes() - code.stride;
-  return encode_tail<kDType, kMenu>(code, tables, values, digits, mask, limit, room, lane);
+  return encode_dense_tile<kDType, kMenu>(code, digit_table, tables, values, aligned, head,
+                                          room.offsets, room.tail, lane);
 }
 
 }  // namespace uzip::gpu

@@ -54,26 +54,18 @@ struct Menu {
   UZIP_DEVICE static Menu make() {
     return {kWidths<kMenu>, kShifts<kMenu>, kLevels<kMenu>};
   }
+  // Without branches, as lanes may ask for different ones.
   UZIP_DEVICE static Menu of(int menu) {
     static_assert(kMenus == 8);
-    switch (menu) {
-      case 0:
-        return make<0>();
-      case 1:
-        return make<1>();
-      case 2:
-        return make<2>();
-      case 3:
-        return make<3>();
-      case 4:
-        return make<4>();
-      case 5:
-        return make<5>();
-      case 6:
-        return make<6>();
-      default:
-        return make<7>();
-    }
+    Menu found = make<0>();
+    if (menu == 1) found = make<1>();
+    if (menu == 2) found = make<2>();
+    if (menu == 3) found = make<3>();
+    if (menu == 4) found = make<4>();
+    if (menu == 5) found = make<5>();
+    if (menu == 6) found = make<6>();
+    if (menu == 7) found = make<7>();
+    return found;
   }
 };
 
@@ -90,12 +82,22 @@ UZIP_DEVICE Menu fixed_menu(const Menu& menu) {
 template <int kMenu>
 constexpr int kLevelUnroll = kMenu == kAnyMenu ? 1 : kMaxLevels;
 
-// Calls code.run<menu>() where that is one of kMenus, else code.run<kAnyMenu>().
-template <int... kMenus, typename Code>
-UZIP_DEVICE void with_menu(int menu, Code& code) {
-  const bool done = ((menu == kMenus && (code.template run<kMenus>(), true)) || ...);
-  if (!done) code.template run<kAnyMenu>();
-}
+// The menus that they are compiled for: those that normally and uniformly distributed values make
+// best, and the one with fewest levels that is good for both.
+template <int... kMenus>
+struct MenuList {
+  UZIP_DEVICE static bool has(int menu) { return ((menu == kMenus) || ...); }
+
+  // Calls code.run<menu>() where that is one of the list, else code.run<kAnyMenu>().
+  template <typename Code>
+  UZIP_DEVICE static void choose(int menu, Code& code) {
+    const bool done = ((menu == kMenus && (code.template run<kMenus>(), true)) || ...);
+    if (!done) code.template run<kAnyMenu>();
+  }
+};
+using CompiledMenus = MenuList<1, 2, 3, 6>;
+// Of kernels that have no registers left.
+using FewMenus = MenuList<1, 2, 3>;
 
 // Parameters of a frame, as a header has them.
 struct TierParameters {
@@ -204,22 +206,32 @@ UZIP_DEVICE Gather make_gather(uint32_t values, int width, int shift) {
   return gather;
 }
 
-// In shared memory, by quad_mask(): of the digits of each level but the first, of which a 3-bit
-// digit has its low two bits here and its high bit apart. No menu has two such levels.
+// One half of a mask as indices to tables of gathers, one a byte, in the order of the quads: below
+// 16, so that no two of a table are in the same bank. Values 1 and 2 have changed places in them.
+constexpr int kGathers = 16;
+UZIP_DEVICE uint32_t gather_indices(Mask mask, int half) {
+  const uint32_t bits = mask >> half & kHalfMask;
+  return (bits | bits >> 3) & 0x0F0F0F0Fu;
+}
+UZIP_DEVICE uint32_t gather_index(uint32_t indices, int quad) { return indices >> 8 * quad & 0xF; }
+
+// In shared memory: of the digits of each level but the first, of which a 3-bit digit has its low
+// two bits here and its high bit apart. No menu has two such levels.
 struct GatherTables {
-  Gather levels[kMaxLevels - 1][kQuadMasks];
-  Gather high[kQuadMasks];
+  Gather levels[kMaxLevels - 1][kGathers];
+  Gather high[kGathers];
 
   // By a block.
   UZIP_DEVICE void fill(const Menu& menu, int thread) {
-    const int level = thread / 16 + 1;
+    const int level = thread / kGathers + 1;
     if (level > kMaxLevels) return;
-    const auto values = static_cast<uint32_t>(thread % 16);
+    const int index = thread % kGathers;
+    const auto values = static_cast<uint32_t>((index & 9) | (index & 2) << 1 | (index & 4) >> 1);
     if (level < menu.levels) {
       const int width = menu.width(level) < 2 ? 1 : 2;
-      levels[level - 1][spread_bits(values)] = make_gather(values, width, menu.shift(level));
+      levels[level - 1][index] = make_gather(values, width, menu.shift(level));
     } else if (level == kMaxLevels) {
-      high[spread_bits(values)] = make_gather(values, 1, menu.digit_bits() - 1);
+      high[index] = make_gather(values, 1, menu.digit_bits() - 1);
     }
   }
 };
@@ -248,24 +260,25 @@ UZIP_DEVICE int digit_plane_bytes(int width, int n) {
   return width == 3 ? plane_bytes(2, n) + plane_bytes(1, n) : plane_bytes(width, n);
 }
 
-// Levels that so few values reach are coded from a list of these values instead of quad by quad;
-// about where both cost the same.
-constexpr int kSparse = 64;
+// Levels that so few values reach are coded from a list of these values, two a lane, instead of
+// quad by quad.
+constexpr int kSparse = 2 * kLanes;
 
 // Most bytes of a tail: 7 bits of digits, and the symbol, of each value.
 template <DType kDType>
 constexpr int kTailBytes = kTileValues * 7 / 8 + kTileValues * float_format(kDType).symbol_bytes();
-
-// Bytes of a warp in shared memory: a tail, and a byte for each value.
+// Words of a room for a tail: up to two behind it are cleared and ORed to.
 template <DType kDType>
-struct alignas(16) WarpRoom {
-  // Read and written by words; may begin within a chunk. First, as it can follow a head then.
-  uint32_t tail[kTailBytes<kDType> / 4 + 12];
+constexpr int kTailWords = kTailBytes<kDType> / 4 + 2;
+
+// What a warp needs in shared memory to make a tail: a byte for each value, and a list of some.
+template <DType kDType>
+struct alignas(16) OffsetRoom {
   uint8_t bytes[kTileValues];
   // Of values in order of position: their offsets from the window's base, or, where these are no
   // bytes, their symbols.
   using Listed = typename Item<float_format(kDType).symbol_bytes()>::Word;
-  Listed list[kSparse];
+  alignas(16) Listed list[kSparse];
 
   // Of the value that a bit of a Mask stands for, next to those of the lane's others in the half.
   UZIP_DEVICE uint8_t& byte(int lane, int bit) {
@@ -275,18 +288,13 @@ struct alignas(16) WarpRoom {
     reinterpret_cast<Chunk*>(bytes)[32 * half + lane] =
         Chunk{{quads[0], quads[1], quads[2], quads[3]}};
   }
-  UZIP_DEVICE void store_quads(int lane, const uint32_t quads[kQuads]) {
-    store_half(lane, 0, quads);
-    store_half(lane, 1, quads + kHalfQuads);
-  }
-  UZIP_DEVICE void load_quads(int lane, uint32_t quads[kQuads]) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const Chunk chunk = reinterpret_cast<const Chunk*>(bytes)[32 * half + lane];
-#pragma unroll
-      for (int q = 0; q < kHalfQuads; ++q) quads[kHalfQuads * half + q] = chunk.words[q];
-    }
-  }
+};
+
+// The same, with the tail.
+template <DType kDType>
+struct alignas(16) WarpRoom {
+  OffsetRoom<kDType> offsets;
+  uint32_t tail[kTailWords<kDType>];
 };
 
 }  // namespace uzip::gpu

@@ -136,7 +136,7 @@ class Call:
             refuse(end, self._given, error, votes=given is None)
             raise
         facts = presumed(end, self._given) if work is None else work.facts
-        if facts is None or not linking.linkable(end, facts):
+        if facts is None or not linking.linkable(end, facts, votes=given is None):
             return False
         if given is not None and work is not None and work.copies:
             device.Stream.of(given).synchronize()

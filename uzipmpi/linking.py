@@ -31,8 +31,16 @@ logger = logging.getLogger("uzipmpi")
 LEAST_BYTES = 64 * 1024
 
 
-def linkable(end: Endpoint, facts: Facts) -> bool:
-    """Whether a collective may go from GPU to GPU, as far as all ranks know."""
+def linkable(end: Endpoint, facts: Facts, *, votes: bool = True) -> bool:
+    """Whether a collective may go from GPU to GPU, as far as all ranks know.
+
+    Parameters
+    ----------
+    end, facts
+        The communicator, and the call.
+    votes
+        A vote comes first, which has to pay.
+    """
     if not end.handle.may_link or end.config.compress == "never":
         return False
     if facts.operation not in linked.OPERATIONS or end.config.verify:
@@ -43,7 +51,7 @@ def linkable(end: Endpoint, facts: Facts) -> bool:
         facts.dtype is DType.BYTES or not isinstance(facts.op, Predefined)
     ):
         return False
-    return facts.nbytes is None or facts.nbytes >= LEAST_BYTES
+    return not votes or facts.nbytes is None or facts.nbytes >= LEAST_BYTES
 
 
 def find(end: Endpoint, arguments: Iterable[Any], *, votes: bool) -> Ipc | None:

@@ -40,7 +40,9 @@ def main() -> None:
     for turn in range(ROUNDS):
         dtype = DType(1 + turn % 6)
         count = int(generator.integers(0, 6 * TILE))
-        everywhere(rank, [tensor_of("outliers", dtype, count, turn * size + k) for k in range(size)])
+        everywhere(
+            rank, [tensor_of("outliers", dtype, count, turn * size + k) for k in range(size)]
+        )
     comm.Barrier()
     rank.links.disconnect()
     comm.Barrier()

@@ -200,9 +200,13 @@ def abandoned() -> None:
 
 
 def main() -> None:
-    for transport in ("auto", "ipc"):
+    for transport, codec in (("auto", "auto"), ("ipc", "tier")):
         comm = uzipmpi.Comm(
-            MPI.COMM_WORLD.Dup(), transport=transport, max_staging_bytes=4 << 20, timeout=20
+            MPI.COMM_WORLD.Dup(),
+            transport=transport,
+            codec=codec,
+            max_staging_bytes=4 << 20,
+            timeout=20,
         )
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         collectives(comm)

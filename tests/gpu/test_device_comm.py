@@ -39,3 +39,9 @@ def test_limits(mpirun: Callable[..., str], gpu_module: Path) -> None:
 @pytest.mark.parametrize("n", [2, 3])
 def test_shared_memory(mpirun: Callable[..., str], gpu_module: Path, n: int) -> None:
     assert "notes" in mpirun(n, "ranks_shared.py", gpu_module, timeout=300)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_connected_gpus(mpirun: Callable[..., str], gpu_module: Path, n: int) -> None:
+    """Processes of one host, each with an emulated GPU whose memory the others reach."""
+    assert "all the same" in mpirun(n, "ranks_linked.py", gpu_module, timeout=300)
