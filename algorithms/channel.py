@@ -43,6 +43,7 @@ class Inbox:
 
     def __init__(self, context: Context, source: int, tag: int, n_frames: int) -> None:
         self._context, self._source, self._tag = context, source, tag
+        self._pool = context.pool.arrivals(context.transport.is_near(source))
         self._buffer_bytes = context.message_bytes
         self._left = n_frames  # messages to come, by what both ends computed or the sender said
         self._posted: deque[tuple[Bytes, Transfer]] = deque()
@@ -99,7 +100,7 @@ class Inbox:
 
     def release(self, frame: Frame) -> None:
         """Give back the memory of a frame that was taken from here."""
-        self._context.pool.arrivals.give(frame.buffer)
+        self._pool.give(frame.buffer)
 
     def drain(self) -> Waits:
         """Receive and drop what is still to come."""
@@ -119,14 +120,14 @@ class Inbox:
                     yield from self._arrived(found, nbytes)
                     give_back(found)
             self._posted.popleft()
-            self._context.pool.arrivals.give(buffer)
+            self._pool.give(buffer)
         while self._posted:  # for frames that the sender does not have
             buffer, transfer = self._posted[0]
             transfer.Cancel()
             with suppress(MPI.Exception):
                 yield transfer
             self._posted.popleft()
-            self._context.pool.arrivals.give(buffer)
+            self._pool.give(buffer)
 
     @property
     def _between(self) -> str:
@@ -169,7 +170,7 @@ class Inbox:
 
     def _post(self) -> None:
         while len(self._posted) < min(DEPTH, self._left):
-            buffer = self._context.pool.arrivals.take(self._buffer_bytes)
+            buffer = self._pool.take(self._buffer_bytes)
             transfer = self._context.transport.irecv(buffer, self._source, self._tag)
             self._posted.append((buffer, transfer))
 

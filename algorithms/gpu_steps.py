@@ -20,6 +20,7 @@ from uzipmpi.algorithms.device_error import reported
 from uzipmpi.algorithms.frame import Frame
 from uzipmpi.algorithms.gpu_staging import Staging
 from uzipmpi.algorithms.operators import Operator
+from uzipmpi.algorithms.scratch import Buffers, scratch
 from uzipmpi.errors import FormatError, MismatchError
 from uzipmpi.kernels import codec, device, device_codec
 from uzipmpi.kernels.codec import HEADER_BYTES
@@ -44,8 +45,7 @@ class Pinned:
     def __init__(self, ordinal: int) -> None:
         self.gpu = ordinal
 
-    @property
-    def arrivals(self) -> Pinned:
+    def arrivals(self, near: bool) -> Pinned:
         """Return where memory for messages that come in is from."""
         return self
 
@@ -68,8 +68,7 @@ class OnGpu:
         self.gpu = ordinal
         self._pinned = Pinned(ordinal)
 
-    @property
-    def arrivals(self) -> OnGpu:
+    def arrivals(self, near: bool) -> OnGpu:
         """Return where memory for messages that come in is from."""
         return self
 
@@ -92,10 +91,9 @@ class Shared:
         self._pool = SharedPool(ordinal)
         self._pinned = Pinned(ordinal)
 
-    @property
-    def arrivals(self) -> Pinned:
-        """Return where memory for messages that come in is from."""
-        return self._pinned
+    def arrivals(self, near: bool) -> Buffers:
+        """Return where memory for messages that come in is from: it costs little untouched."""
+        return scratch if near else self._pinned
 
     def take(self, nbytes: int) -> Bytes:
         """Return a buffer of ``nbytes`` with arbitrary content."""

@@ -28,9 +28,14 @@ class Buffers(Protocol):
 
     gpu: int
 
-    @property
-    def arrivals(self) -> Buffers:
-        """Return where memory for messages that come in is from."""
+    def arrivals(self, near: bool) -> Buffers:
+        """Return where memory for messages that come in is from.
+
+        Parameters
+        ----------
+        near
+            The sender shares memory with this rank, so that little more than notes will come.
+        """
 
     def take(self, nbytes: int) -> Bytes:
         """Return a buffer of ``nbytes`` with arbitrary content."""
@@ -55,8 +60,7 @@ class Pool:
         self._kept_bytes = 0
         self._lock = threading.Lock()
 
-    @property
-    def arrivals(self) -> Pool:
+    def arrivals(self, near: bool) -> Pool:
         """Return where memory for messages that come in is from."""
         return self
 

@@ -71,7 +71,7 @@ class MpiHost:
         """Start sending ``memory`` to some ranks; it stays where it is for those that share it."""
         transfers = []
         for dest in dests:
-            noted = shared.note(memory, self._ranks[dest]) if self._is_near(dest) else None
+            noted = shared.note(memory, self._ranks[dest]) if self.is_near(dest) else None
             if noted is None:
                 transfers.append(self.isend(memory, dest, tag))
                 continue
@@ -102,8 +102,9 @@ class MpiHost:
         except OSError as error:
             raise failure(f"cannot open the memory of a rank on this node: {error}") from error
 
-    def _is_near(self, dest: int) -> bool:
-        return self._ranks[dest] in self.neighbours
+    def is_near(self, rank: int) -> bool:
+        """Whether a rank shares memory with this one."""
+        return self._ranks[rank] in self.neighbours
 
     def irecv(self, memory: Bytes, source: int, tag: int) -> Transfer:
         """Start receiving at most ``memory.size`` bytes; a larger message fails the transfer."""
