@@ -283,9 +283,7 @@ void pin(uint64_t memory, uint64_t nbytes, int device) {
   check(uzip::gpu::pin(pointer<void>(memory), nbytes, device));
 }
 
-void unpin(uint64_t memory, int device) {
-  check(uzip::gpu::unpin(pointer<void>(memory), device));
-}
+void unpin(uint64_t memory, int device) { check(uzip::gpu::unpin(pointer<void>(memory), device)); }
 
 uint64_t create_stream(int device) { return made(uzip::gpu::create_stream, device); }
 
