@@ -324,7 +324,7 @@ UZIP_DEVICE bool decode_arrived(const ArrivedTile& tile, uint8_t* values, bool a
   const Incoming<kDType>& incoming = ReceiveRoom<kDType>::get().incoming[tile.peer];
   ArrivedDecoder<kDType, kToRoom> decoder{tile, values, aligned, false};
   const bool dense = tile.entry.kind == TileKind::kCoded && incoming.coded;
-  with_menu<1, 2, 3>(dense ? incoming.menu : kAnyMenu, decoder);
+  FewMenus::choose(dense ? incoming.menu : kAnyMenu, decoder);
   return decoder.good;
 }
 

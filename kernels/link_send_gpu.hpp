@@ -383,7 +383,7 @@ UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message
     } else if (room.choice.packed) {
       sender.template run<kPackedMenu>();
     } else {
-      with_menu<1, 2, 3>(room.choice.parameters.menu, sender);
+      FewMenus::choose(room.choice.parameters.menu, sender);
     }
   }
 }
