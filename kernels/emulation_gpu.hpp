@@ -214,7 +214,6 @@ template <typename Word>
 void store_relaxed_system(Word* place, Word word) {
   __atomic_store_n(place, word, __ATOMIC_RELAXED);
 }
-inline uint64_t load_flag(const uint64_t* place) { return load_acquire_system(place); }
 inline void fence_system() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 inline uint32_t load_acquire_block(const uint32_t* place) { return *place; }
 inline void store_release_block(uint32_t* place, uint32_t word) { *place = word; }

@@ -162,7 +162,7 @@ class Fetcher {
     uint32_t found = 0;
     if (lane_ == 0) {
       const auto is_there = [&] {
-        flag = load_flag(flags);
+        flag = load_acquire_system(flags);
         return is_of_round(flag, place.round);
       };
       found = (patient ? room.block.wait(link, is_there) : is_there()) ? 1 : 0;
@@ -324,7 +324,7 @@ UZIP_DEVICE bool decode_arrived(const ArrivedTile& tile, uint8_t* values, bool a
   const Incoming<kDType>& incoming = ReceiveRoom<kDType>::get().incoming[tile.peer];
   ArrivedDecoder<kDType, kToRoom> decoder{tile, values, aligned, false};
   const bool dense = tile.entry.kind == TileKind::kCoded && incoming.coded;
-  FewMenus::choose(dense ? incoming.menu : kAnyMenu, decoder);
+  CompiledMenus::choose(dense ? incoming.menu : kAnyMenu, decoder);
   return decoder.good;
 }
 

@@ -6,6 +6,7 @@
 // the others have finished meanwhile, and raises the flags.
 #pragma once
 
+#include "frame_decode_gpu.hpp"
 #include "link_block_gpu.hpp"
 #include "packed_encode_gpu.hpp"
 #include "select_gpu.hpp"
@@ -23,20 +24,21 @@ struct Mailboxes {
   uint32_t left[kSenders];       // whether no more will come
 };
 
-// A tile of the dense layout as it is coded: its tail follows its head.
+// Of a warp: room to code a tile, and for the next one's values on their way.
 template <DType kDType>
-struct alignas(16) DenseRoom {
-  OffsetRoom<kDType> offsets;
-  alignas(16) uint8_t bytes[max_stride<kDType>() + 4 * kTailWords<kDType> + kAlignment];
+struct alignas(16) SendWarpRoom {
+  static constexpr int kStageChunks = float_format(kDType).tile_bytes() / kAlignment;
 
-  UZIP_DEVICE uint32_t* tail(int stride) { return reinterpret_cast<uint32_t*>(bytes + stride); }
-};
-
-// Of a warp: room to code a tile.
-template <DType kDType>
-union alignas(16) SendWarpRoom {
-  DenseRoom<kDType> dense;
-  PackedRoom<kDType> packed;
+  struct Dense {
+    Chunk stage[kStageChunks];
+    OffsetRoom<kDType> offsets;
+    // The tail follows the head.
+    alignas(16) uint8_t coded[max_stride<kDType>() + 4 * kTailWords<kDType>];
+  };
+  union {
+    Dense dense;
+    PackedRoom<kDType> packed;
+  };
 };
 
 template <DType kDType>
@@ -102,31 +104,32 @@ UZIP_DEVICE TileEntry put_values(const uint8_t* values, int n, uint8_t* to, int 
   return {TileKind::kRaw, units};
 }
 
-template <DType kDType, int kMenu>
-UZIP_DEVICE TileEntry put_dense_tile(const TileCode& code, const DigitTable& digits,
-                                     const uint8_t* values, bool aligned, uint8_t* to, int lane) {
-  constexpr int kTileBytes = float_format(kDType).tile_bytes();
-  SendRoom<kDType>& room = SendRoom<kDType>::get();
-  DenseRoom<kDType>& mine = room.warps[thread_index() / kLanes].dense;
-  sync_lanes();  // the room may still be in use for the tile before
-  const int tail = encode_dense_tile<kDType, kMenu>(code, digits, room.tables, values, aligned,
-                                                    mine.bytes, mine.offsets,
-                                                    mine.tail(code.stride), lane);
+// Stores what was coded of a tile to a slot, by a warp; or its values, if they take no more.
+template <DType kDType>
+UZIP_DEVICE TileEntry put_coded(const typename SendWarpRoom<kDType>::Dense& room, int stride,
+                                int tail_bytes, const uint8_t* values, bool aligned, uint8_t* to,
+                                int lane) {
+  const int units = (stride + tail_bytes + kAlignment - 1) / kAlignment;
   sync_lanes();
-  const int units = (code.stride + tail + kAlignment - 1) / kAlignment;
-  if (tail == kNotCodable || units * kAlignment >= kTileBytes) {
+  if (tail_bytes == kNotCodable || units * kAlignment >= float_format(kDType).tile_bytes()) {
     return put_raw_tile<kDType>(values, aligned, to, lane);
   }
-  store_chunks(to, mine.bytes, units, lane);
+  store_chunks(to, room.coded, units, lane);
   return {TileKind::kCoded, units};
 }
 
 // With the code for any menu. Calls, so that the kernel's registers are for the others.
 template <DType kDType>
 UZIP_DEVICE_CALL TileEntry put_any_tile(const uint8_t* values, bool aligned, uint8_t* to) {
-  const Choice& choice = SendRoom<kDType>::get().choice;
-  return put_dense_tile<kDType, kAnyMenu>(TileCode::of<kDType>(choice.parameters), choice.digits,
-                                          values, aligned, to, thread_index() % kLanes);
+  SendRoom<kDType>& room = SendRoom<kDType>::get();
+  auto& mine = room.warps[thread_index() / kLanes].dense;
+  const auto code = TileCode::of<kDType>(room.choice.parameters);
+  const int lane = thread_index() % kLanes;
+  sync_lanes();  // the room may still be in use for the tile before
+  const int tail_bytes = encode_dense_tile<kDType, kAnyMenu>(
+      code, room.choice.digits, room.tables, values, aligned, mine.coded, mine.offsets,
+      reinterpret_cast<uint32_t*>(mine.coded + code.stride), lane);
+  return put_coded<kDType>(mine, code.stride, tail_bytes, values, aligned, to, lane);
 }
 
 template <DType kDType>
@@ -170,7 +173,7 @@ class Sender {
         turns_(turns),
         lane_(thread_index() % kLanes) {}
 
-  // Sends this warp's records.
+  // Sends this warp's records. With the code for a certain menu, values must be aligned.
   template <int kMenu>
   UZIP_DEVICE void run() {
     TileCode code{};
@@ -183,6 +186,7 @@ class Sender {
     const Link& link = LinkBlock::get().links[link_];
     uint32_t turn = 0;
     uint32_t seen = acknowledged(link, turns_.first);
+    if (turns_.first < records_.all()) ask_for_tile<kMenu>(records_.first_tile(turns_.first));
 #pragma unroll 1
     for (uint32_t record = turns_.first; record < records_.all(); record += turns_.step, ++turn) {
       const auto place = RecordPlace::of(sequence_ + record, link.here.slots_log2);
@@ -222,12 +226,46 @@ class Sender {
     return values_ + uint64_t{tile} * static_cast<uint32_t>(kFormat.tile_bytes());
   }
 
-  // Brings a tile nearer, which is needed next.
+  UZIP_DEVICE typename SendWarpRoom<kDType>::Dense& room() const {
+    return SendRoom<kDType>::get().warps[warp()].dense;
+  }
+
+  // Asks for the values of a tile that is next: to the warp's stage if it is coded from there.
+  template <int kMenu>
   UZIP_DEVICE void ask_for_tile(uint32_t tile) const {
     if (tile >= records_.tiles) return;
-    for (int line = lane_; line * kLineBytes < kFormat.tile_bytes(); line += kLanes) {
-      prefetch(values_of(tile) + line * kLineBytes);
+    const uint8_t* values = values_of(tile);
+    if constexpr (kMenu >= 0) {
+      copy_chunks_later(room().stage, values, SendWarpRoom<kDType>::kStageChunks, lane_);
+      commit_copies();
+    } else {
+      for (int line = lane_; line * kLineBytes < kFormat.tile_bytes(); line += kLanes) {
+        prefetch(values + line * kLineBytes);
+      }
     }
+  }
+
+  // Codes a tile of aligned values, and asks for the next one's as soon as the stage is free.
+  template <int kMenu>
+  UZIP_DEVICE TileEntry put_tile(const TileCode& code, const DigitTable& digit_table,
+                                 const uint8_t* values, uint32_t next, uint8_t* to) const {
+    auto& mine = room();
+    const EncodeTables& tables = SendRoom<kDType>::get().tables;
+    uint32_t digits[kQuads];
+    wait_copies<0>();
+    sync_lanes();  // for others' copies, and as the room may be in use for the tile before
+    const bool codable =
+        split_rows<kDType, kMenu>(code, digit_table, StagedRows<kDType>{mine.stage}, mine.coded,
+                                  mine.offsets, lane_, digits);
+    sync_lanes();
+    ask_for_tile<kMenu>(next);
+    int tail_bytes = kNotCodable;
+    if (codable) {
+      tail_bytes = encode_digits<kDType, kMenu>(
+          code, tables, values, digits, mine.coded, mine.offsets,
+          reinterpret_cast<uint32_t*>(mine.coded + code.stride), lane_);
+    }
+    return put_coded<kDType>(mine, code.stride, tail_bytes, values, true, to, lane_);
   }
 
   // Returns the entries of a record's tiles.
@@ -239,18 +277,22 @@ class Sender {
     uint64_t entries = 0;
 #pragma unroll 1
     for (int i = 0; i < tiles; ++i) {
-      const uint8_t* values = values_of(first + static_cast<uint32_t>(i));
-      ask_for_tile(i + 1 < tiles ? first + static_cast<uint32_t>(i) + 1
-                                 : records_.first_tile(record + turns_.step));
+      const uint32_t tile = first + static_cast<uint32_t>(i);
+      const uint8_t* values = values_of(tile);
+      const uint32_t next =
+          i + 1 < tiles ? tile + 1 : records_.first_tile(record + turns_.step);
       TileEntry entry;
-      if constexpr (kMenu == kRawMenu) {
-        entry = put_raw_tile<kDType>(values, aligned_, slot, lane_);
-      } else if constexpr (kMenu == kPackedMenu) {
-        entry = put_packed_tile<kDType>(values, aligned_, slot);
-      } else if constexpr (kMenu == kAnyMenu) {
-        entry = put_any_tile<kDType>(values, aligned_, slot);
+      if constexpr (kMenu >= 0) {
+        entry = put_tile<kMenu>(code, digits, values, next, slot);
       } else {
-        entry = put_dense_tile<kDType, kMenu>(code, digits, values, aligned_, slot, lane_);
+        ask_for_tile<kMenu>(next);
+        if constexpr (kMenu == kRawMenu) {
+          entry = put_raw_tile<kDType>(values, aligned_, slot, lane_);
+        } else if constexpr (kMenu == kPackedMenu) {
+          entry = put_packed_tile<kDType>(values, aligned_, slot);
+        } else {
+          entry = put_any_tile<kDType>(values, aligned_, slot);
+        }
       }
       entries |= entry.packed(i);
       slot += entry.units * kAlignment;
@@ -383,7 +425,8 @@ UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message
     } else if (room.choice.packed) {
       sender.template run<kPackedMenu>();
     } else {
-      FewMenus::choose(room.choice.parameters.menu, sender);
+      const bool aligned = is_aligned(message.values, kAlignment);
+      CompiledMenus::choose(aligned ? room.choice.parameters.menu : kAnyMenu, sender);
     }
   }
 }

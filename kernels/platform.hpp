@@ -129,8 +129,6 @@ template <typename Word>
 UZIP_DEVICE void store_relaxed_system(Word* place, Word word) {
   __hip_atomic_store(place, word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
-// As load_acquire_system() for what copy_later() reads then.
-UZIP_DEVICE uint64_t load_flag(const uint64_t* place) { return load_acquire_system(place); }
 UZIP_DEVICE void fence_system() { __threadfence_system(); }
 // Of shared memory.
 UZIP_DEVICE uint32_t load_acquire_block(const uint32_t* place) {
@@ -164,9 +162,6 @@ UZIP_DEVICE void store_relaxed_system(uint32_t* place, uint32_t word) {
 UZIP_DEVICE void store_relaxed_system(uint64_t* place, uint64_t word) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(place), "l"(word) : "memory");
 }
-// As load_acquire_system() for what copy_later() reads then: loads are made in order, and these
-// pass by the cache that an acquire would empty, for all warps of a processor and all they spill.
-UZIP_DEVICE uint64_t load_flag(const uint64_t* place) { return load_relaxed_system(place); }
 UZIP_DEVICE void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 // Of shared memory.
 UZIP_DEVICE uint32_t load_acquire_block(const uint32_t* place) {
