@@ -17,7 +17,7 @@ from uzipmpi import buffers, linking, selection
 from uzipmpi.algorithms import call as calls
 from uzipmpi.algorithms import linked, registry
 from uzipmpi.algorithms.context import Context
-from uzipmpi.algorithms.linked import Links
+from uzipmpi.algorithms.linked import Links, memory
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.handle import Endpoint
 from uzipmpi.kernels import device
@@ -146,7 +146,7 @@ class Call:
             return False
         self._work = work
         if given is None:
-            stream = ipc.stream_after(linking.memories(arguments))
+            stream = ipc.stream_after(map(memory, linking.tensors_of(arguments)))
         else:
             stream = device.Stream.of(given, ipc.device)
         word = linked.word(facts.operation, facts.op, facts.root)

@@ -72,7 +72,7 @@ def _tensor(device: int, message: Message | None, *, writable: bool = False) -> 
     if writable and (message.peer == MPI.ANY_SOURCE or message.tag == MPI.ANY_TAG):
         raise ValueError("stream: expected a rank and a tag to receive from, found a wildcard")
     tensor = buffers.block(message.buf, writable=writable)
-    if tensor is None or getattr(tensor.memory, "device", None) != device:
+    if tensor is None or tensor.device != device:
         raise TypeError(f"stream: expected a buffer in the memory of GPU {device}, found another")
     return tensor if tensor.nbytes else None
 
