@@ -163,11 +163,11 @@ void encode_shards(const Addresses& values, const std::vector<uint64_t>& counts,
 }
 
 // A link's regions, here and with the peer; a message's link, address and count; a fold's operator,
-// divisor, place among the peers, their links, addresses of its own values and of the result, count.
+// divisor, place among the peers, their links, addresses of its own values and of the result,
+// count.
 using LinkAddresses = std::tuple<uint64_t, uint64_t>;
 using MessageFields = std::tuple<int, uint64_t, uint64_t>;
-using FoldFields =
-    std::tuple<int, int, int, std::vector<int>, uint64_t, uint64_t, uint64_t>;
+using FoldFields = std::tuple<int, int, int, std::vector<int>, uint64_t, uint64_t, uint64_t>;
 
 void check_number(const char* what, size_t n) {
   if (n <= uzip::gpu::kMaxPeers) return;

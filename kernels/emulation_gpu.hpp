@@ -110,9 +110,7 @@ class Block {
     return round;
   }
   // Ends the thread's turn.
-  void pause() {
-    swapcontext(&coroutines_[static_cast<size_t>(thread)]->context, &scheduler_);
-  }
+  void pause() { swapcontext(&coroutines_[static_cast<size_t>(thread)]->context, &scheduler_); }
   void meet_all() { meet(all_); }
 
   // Copies that a thread has asked for, in groups; they are made as late as they may be.
@@ -184,7 +182,7 @@ class Block {
 inline Block* running = nullptr;
 inline uint32_t block = 0;
 inline uint32_t blocks = 0;
-inline int resident = 3;           // blocks of the emulated device, for tests to choose
+inline int resident = 3;            // blocks of the emulated device, for tests to choose
 constexpr int kBlocksTogether = 6;  // of a launch whose blocks wait for others
 
 inline void Block::enter() {

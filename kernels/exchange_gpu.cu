@@ -117,8 +117,7 @@ struct Shape {
 template <DType kDType, bool kFolds>
 constexpr size_t block_shared() {
   constexpr size_t kSend = sizeof(SendRoom<kDType>);
-  constexpr size_t kReceive =
-      kFolds ? sizeof(LinkFoldRoom<kDType>) : sizeof(ReceiveRoom<kDType>);
+  constexpr size_t kReceive = kFolds ? sizeof(LinkFoldRoom<kDType>) : sizeof(ReceiveRoom<kDType>);
   return ((kSend > kReceive ? kSend : kReceive) + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
@@ -152,8 +151,7 @@ Shape choose_shape(int max_blocks, int at_once) {
 
 template <DType kDType, bool kFolds>
 const char* launch_roles(Exchange exchange, void* stream) {
-  const Shape shape =
-      choose_shape<kDType, kFolds>(exchange.options.max_blocks, exchange.at_once);
+  const Shape shape = choose_shape<kDType, kFolds>(exchange.options.max_blocks, exchange.at_once);
   const int parts = divide(&exchange, shape.blocks * shape.packed);
   return launch_together(exchange_kernel<kDType, kFolds>, (parts + shape.packed - 1) / shape.packed,
                          kThreads * shape.packed, block_shared<kDType, kFolds>() * shape.packed,

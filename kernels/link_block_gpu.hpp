@@ -30,9 +30,7 @@ struct LinkBlock {
     sync_block();
   }
 
-  UZIP_DEVICE Watch watch(int link) const {
-    return {&links[link].here.head()->abort, timeout};
-  }
+  UZIP_DEVICE Watch watch(int link) const { return {&links[link].here.head()->abort, timeout}; }
 
   // Reports, and ends the waiting of all who work on these links. By one thread.
   UZIP_DEVICE void fail(LinkStatus found) const {

@@ -49,8 +49,8 @@ class FoldTiles {
   UZIP_DEVICE void ask_for_own(uint32_t tile) const {
     if (tile >= records_.tiles || !is_aligned(fold_.own, kAlignment)) return;
     sync_lanes();  // the room may still be read
-    copy_chunks_later(reinterpret_cast<Chunk*>(own_room()),
-                      fold_.own + uint64_t{tile} * kTileBytes, kTileBytes / kAlignment, lane_);
+    copy_chunks_later(reinterpret_cast<Chunk*>(own_room()), fold_.own + uint64_t{tile} * kTileBytes,
+                      kTileBytes / kAlignment, lane_);
     commit_copies();
   }
   // This rank's own tile, once others' have been taken, with which it comes; and whether it is
@@ -134,9 +134,12 @@ class PairFolder {
     bool aligned;
     const uint8_t* own = tiles_.own(tile, partial, &aligned);
     const bool own_first = fold.position == 0;
-    RowPairs<kDType> rows{own_first ? own : theirs,  own_first ? theirs : own,
-                          !own_first || aligned,     own_first || aligned,
-                          fold.divisor,              tiles_.result(tile, partial)};
+    RowPairs<kDType> rows{own_first ? own : theirs,
+                          own_first ? theirs : own,
+                          !own_first || aligned,
+                          own_first || aligned,
+                          fold.divisor,
+                          tiles_.result(tile, partial)};
     with_operator(fold.op, rows);
     if (partial) tiles_.finish_partial(tile);
     tiles_.release();
@@ -174,8 +177,8 @@ class ManyFolder {
         wait_copies<0>();
         sync_lanes();
       }
-      const uint8_t* values =
-          mine ? tiles_.own(tile, partial, &aligned) : tiles_.take(partial, call_decode_to_room<kDType>);
+      const uint8_t* values = mine ? tiles_.own(tile, partial, &aligned)
+                                   : tiles_.take(partial, call_decode_to_room<kDType>);
       if (values == nullptr) return false;
       sums.fold(values, aligned);
       if (!mine) tiles_.release();
@@ -224,8 +227,8 @@ UZIP_DEVICE_CALL void fold_part(const Exchange& exchange) {
   const auto records = Records::of(fold.count, float_format(kDType).itemsize);
   bool is_last;
   if (open_all<kDType>(exchange, fold.links, fold.n_peers, fold.count, fold.blocks, &is_last)) {
-    const auto turns = WorkerTurns::of(records.all(), block_index() - fold.first_block,
-                                       fold.blocks, thread_index() / kLanes, kWarps);
+    const auto turns = WorkerTurns::of(records.all(), block_index() - fold.first_block, fold.blocks,
+                                       thread_index() / kLanes, kWarps);
     if (fold.n_peers == 1) {
       fold_records<kDType, PairFolder<kDType>>(fold, records, turns);
     } else {

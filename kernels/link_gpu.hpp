@@ -13,8 +13,8 @@
 //
 // A record is up to kMaxRecordTiles tiles, each as the packed layout has them (FORMAT.md); what
 // their directory entries would say is in the flag. The values behind the last whole tile are a
-// record of their own, raw. Flags and acknowledgements tell how often a slot was used, so nothing is
-// ever reset: counters in the region go on from launch to launch, which can be replayed.
+// record of their own, raw. Flags and acknowledgements tell how often a slot was used, so nothing
+// is ever reset: counters in the region go on from launch to launch, which can be replayed.
 //
 // Who waits longer than a time limit, or finds what may not be, says so in the status word and
 // raises the abort word of all its links, here and with the peers. Whoever waits looks at that, so
@@ -31,7 +31,7 @@ constexpr int kSlotBytes = 8192;  // a tile of the largest type, or kMaxRecordTi
 constexpr uint32_t kOpenings = 32;
 constexpr int kMinSlotsLog2 = 1;
 constexpr int kMaxSlotsLog2 = 12;  // 32 MiB, which stay in a large cache; more gained nothing
-constexpr int kLineBytes = 128;  // what GPUs move at a time
+constexpr int kLineBytes = 128;    // what GPUs move at a time
 
 // What the status word says; it stays as the first one found left it.
 enum class LinkStatus : uint32_t {
@@ -147,8 +147,8 @@ UZIP_HD bool is_of_round(uint64_t flag, uint32_t round) {
 struct Records {
   uint32_t tiles;
   int record_tiles;
-  uint32_t whole;     // records of whole tiles
-  uint32_t remaining; // values behind them
+  uint32_t whole;      // records of whole tiles
+  uint32_t remaining;  // values behind them
 
   UZIP_HD static Records of(uint64_t count, int itemsize) {
     Records records;
@@ -183,8 +183,8 @@ struct Watch {
   uint64_t timeout;  // ns
 };
 
-// Waits until ready() is true. It is all that is looked at most of the time: each look takes as long
-// as memory does.
+// Waits until ready() is true. It is all that is looked at most of the time: each look takes as
+// long as memory does.
 template <typename Ready>
 UZIP_DEVICE LinkStatus wait_until(const Watch& watch, const Ready& ready) {
   constexpr uint32_t kLooks = 32;

@@ -2,8 +2,8 @@
 // decodes them from there, to their destination or into a fold with other ranks' values.
 //
 // Lane 0 of a warp polls a record's flag; then all lanes load its tiles, one while another is
-// decoded. As soon as the last of a record is there, its slot is free again. Nothing that a flag, an
-// opening or a tile says is believed before it is compared with what is there.
+// decoded. As soon as the last of a record is there, its slot is free again. Nothing that a flag,
+// an opening or a tile says is believed before it is compared with what is there.
 #pragma once
 
 #include "fold_gpu.hpp"
@@ -204,8 +204,7 @@ class Fetcher {
 
   UZIP_DEVICE void acknowledge(const Fetched& tile) const {
     const RecordPlace place = place_of(tile.record, tile.peer);
-    store_relaxed_system(link_of(tile.peer).there.acknowledgements() + place.slot,
-                         place.round + 1);
+    store_relaxed_system(link_of(tile.peer).there.acknowledgements() + place.slot, place.round + 1);
   }
 
   Records records_;
@@ -315,8 +314,7 @@ struct ArrivedDecoder {
 template <DType kDType, bool kToRoom>
 UZIP_DEVICE bool decode_arrived(const ArrivedTile& tile, uint8_t* values, bool aligned) {
   constexpr int kTileBytes = float_format(kDType).tile_bytes();
-  if (tile.entry.kind == TileKind::kRaw && aligned &&
-      tile.entry.units * kAlignment == kTileBytes) {
+  if (tile.entry.kind == TileKind::kRaw && aligned && tile.entry.units * kAlignment == kTileBytes) {
     copy_bytes(values, tile.bytes, kTileBytes, static_cast<uint64_t>(thread_index() % kLanes),
                kLanes);
     return true;
@@ -356,8 +354,8 @@ UZIP_DEVICE void receive_records(const Message& message, const Records& records,
       if (record == records.whole) {
         copy_values<kDType>(message.values + uint64_t{records.tiles} * kTileBytes, tile.bytes,
                             records.remaining, lane);
-      } else if (!decode_arrived<kDType, false>(
-                     tile, message.values + uint64_t{index} * kTileBytes, aligned)) {
+      } else if (!decode_arrived<kDType, false>(tile, message.values + uint64_t{index} * kTileBytes,
+                                                aligned)) {
         if (lane == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
         return;
       }
@@ -412,15 +410,16 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
   return true;
 }
 
-// Opens the messages of some links; by the whole block. False: one is not to be received. `is_last`,
-// in thread 0: the block is to close them.
+// Opens the messages of some links; by the whole block. False: one is not to be received.
+// `is_last`, in thread 0: the block is to close them.
 template <DType kDType>
 UZIP_DEVICE bool open_all(const Exchange& exchange, const int* links, int n, uint64_t count,
                           uint32_t blocks, bool* is_last) {
   ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
   const int thread = thread_index();
   room.tables.fill(thread);
-  if (thread < n && !open_incoming<kDType>(exchange, links[thread], count, &room.incoming[thread])) {
+  if (thread < n &&
+      !open_incoming<kDType>(exchange, links[thread], count, &room.incoming[thread])) {
     room.block.failed = true;
   }
   sync_block();
@@ -449,9 +448,8 @@ UZIP_DEVICE_CALL void receive_part(const Exchange& exchange, const Message& mess
   const auto records = Records::of(message.count, float_format(kDType).itemsize);
   bool is_last;
   if (open_all<kDType>(exchange, &message.link, 1, message.count, message.blocks, &is_last)) {
-    const auto turns =
-        WorkerTurns::of(records.all(), block_index() - message.first_block, message.blocks,
-                        thread_index() / kLanes, kWarps);
+    const auto turns = WorkerTurns::of(records.all(), block_index() - message.first_block,
+                                       message.blocks, thread_index() / kLanes, kWarps);
     receive_records<kDType>(message, records, turns);
   }
   if (is_last) close_all<kDType>(&message.link, 1, records.all());

@@ -198,8 +198,8 @@ class Sender {
       if (record < records_.whole) {
         flag |= put_tiles<kMenu>(code, digits, record, slot);
       } else {
-        flag |= put_values<kDType>(values_of(records_.tiles),
-                                   static_cast<int>(records_.remaining), slot, lane_)
+        flag |= put_values<kDType>(values_of(records_.tiles), static_cast<int>(records_.remaining),
+                                   slot, lane_)
                     .packed(0);
       }
       sync_lanes();
@@ -219,8 +219,8 @@ class Sender {
   }
   UZIP_DEVICE bool wait_for_slot(const Link& link, const RecordPlace& place) const {
     const uint32_t* acknowledged = link.here.acknowledgements() + place.slot;
-    return LinkBlock::get().wait(
-        link_, lane_, [&] { return load_relaxed_system(acknowledged) == place.round; });
+    return LinkBlock::get().wait(link_, lane_,
+                                 [&] { return load_relaxed_system(acknowledged) == place.round; });
   }
   UZIP_DEVICE const uint8_t* values_of(uint32_t tile) const {
     return values_ + uint64_t{tile} * static_cast<uint32_t>(kFormat.tile_bytes());
@@ -254,9 +254,8 @@ class Sender {
     uint32_t digits[kQuads];
     wait_copies<0>();
     sync_lanes();  // for others' copies, and as the room may be in use for the tile before
-    const bool codable =
-        split_rows<kDType, kMenu>(code, digit_table, StagedRows<kDType>{mine.stage}, mine.coded,
-                                  mine.offsets, lane_, digits);
+    const bool codable = split_rows<kDType, kMenu>(
+        code, digit_table, StagedRows<kDType>{mine.stage}, mine.coded, mine.offsets, lane_, digits);
     sync_lanes();
     ask_for_tile<kMenu>(next);
     int tail_bytes = kNotCodable;
@@ -279,8 +278,7 @@ class Sender {
     for (int i = 0; i < tiles; ++i) {
       const uint32_t tile = first + static_cast<uint32_t>(i);
       const uint8_t* values = values_of(tile);
-      const uint32_t next =
-          i + 1 < tiles ? tile + 1 : records_.first_tile(record + turns_.step);
+      const uint32_t next = i + 1 < tiles ? tile + 1 : records_.first_tile(record + turns_.step);
       TileEntry entry;
       if constexpr (kMenu >= 0) {
         entry = put_tile<kMenu>(code, digits, values, next, slot);
@@ -350,9 +348,8 @@ UZIP_DEVICE void open_message(const Exchange& exchange, const Message& message,
   const Link& link = block.links[message.link];
   const uint64_t* taken = &link.here.head()->taken;
   // Not before the one whose place it takes was read.
-  const bool free = block.wait(message.link, [&] {
-    return messages - load_acquire_system(taken) < kOpenings;
-  });
+  const bool free =
+      block.wait(message.link, [&] { return messages - load_acquire_system(taken) < kOpenings; });
   if (!free) return;
   Opening* opening = &link.there.head()->openings[messages % kOpenings];
   opening->count = message.count;

@@ -93,9 +93,9 @@ namespace uzip::gpu {
 using Stream = UZIP_VENDOR(Stream_t);
 
 #if defined(UZIP_PACKED_THREADS) && !defined(__HIPCC__)
-// In a source that defines this, a vendor's block is made of up to four of ours, of so many threads,
-// which have nothing to do with each other but that they are on one processor. Each has an equal
-// part of the shared memory.
+// In a source that defines this, a vendor's block is made of up to four of ours, of so many
+// threads, which have nothing to do with each other but that they are on one processor. Each has an
+// equal part of the shared memory.
 constexpr bool kPacksBlocks = true;
 UZIP_DEVICE uint32_t packed_blocks() { return blockDim.x / UZIP_PACKED_THREADS; }
 UZIP_DEVICE uint32_t packed_index() { return threadIdx.x / UZIP_PACKED_THREADS; }
@@ -138,7 +138,7 @@ UZIP_DEVICE void store_release_block(uint32_t* place, uint32_t word) {
   __hip_atomic_store(place, word, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
 // Since some moment; the clock has 100 MHz.
-UZIP_DEVICE uint64_t nanoseconds() { return static_cast<uint64_t>(wall_clock64()) * 10; }
+UZIP_DEVICE uint64_t nanoseconds() { return __builtin_amdgcn_s_memrealtime() * 10; }
 UZIP_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
 #else
 UZIP_DEVICE uint64_t load_acquire_system(const uint64_t* place) {

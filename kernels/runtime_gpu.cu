@@ -1,9 +1,8 @@
 // Memory, streams and events of the GPU: the driver's calls, each on the right device.
-#include "runtime_gpu.hpp"
-
 #include <cstring>
 
 #include "platform.hpp"
+#include "runtime_gpu.hpp"
 
 namespace uzip::gpu {
 namespace {
@@ -115,8 +114,8 @@ const char* synchronize_stream(void* stream, int device) {
 
 const char* find_capturing(void* stream, int device, bool* capturing) {
   auto status = UZIP_VENDOR(StreamCaptureStatusNone);
-  const char* failure = on_device(
-      device, [&] { return UZIP_VENDOR(StreamIsCapturing)(stream_of(stream), &status); });
+  const char* failure =
+      on_device(device, [&] { return UZIP_VENDOR(StreamIsCapturing)(stream_of(stream), &status); });
   *capturing = status != UZIP_VENDOR(StreamCaptureStatusNone);
   return failure;
 }
