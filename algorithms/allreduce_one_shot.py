@@ -7,17 +7,15 @@ order with one rounding. Scratch: 2 frames, and per peer 2 frames and the values
 
 from __future__ import annotations
 
-from itertools import islice
-
 from uzipmpi.algorithms import places
-from uzipmpi.algorithms.channel import DEPTH, Outbox, Waits
+from uzipmpi.algorithms.channel import Outbox, Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.contributions import Contributions
 from uzipmpi.algorithms.cuts import chunks
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.peers import others
 from uzipmpi.algorithms.registry import register
-from uzipmpi.algorithms.stream import Stream
+from uzipmpi.algorithms.stream import Stream, Together
 from uzipmpi.typing import Tensor
 
 __all__ = ["one_shot"]
@@ -31,20 +29,19 @@ def one_shot(context: Context, send: Tensor, recv: Tensor, op: Operator) -> Stre
     contributions = Contributions(context, len(pieces))
     outbox = Outbox(context, others(context), context.tag, len(pieces))
 
-    def steps() -> Waits:
-        # Sending runs ahead of folding: the wire stays busy, and a result in the place of a
-        # contribution overwrites only what was sent.
-        unsent = iter(pieces)
-        for piece in islice(unsent, DEPTH):
-            yield from outbox.encode(piece)
-        for piece, result in zip(pieces, results, strict=True):
-            inputs = yield from contributions.take(op, piece, result)
-            folding = places.fold(context, op, inputs, result)
-            yield from contributions.attributed(piece, folding)
-            for following in islice(unsent, 1):
-                yield from outbox.encode(following)
-            yield None
-        contributions.close()
+    def sending() -> Waits:
+        yield from outbox.encode_all(pieces)
         yield from outbox.flush()
 
-    return Stream(steps(), *contributions.inboxes.values(), outbox)
+    def folding() -> Waits:
+        for after, (piece, result) in enumerate(zip(pieces, results, strict=True), 1):
+            inputs = yield from contributions.take(op, piece, result)
+            # A result in the place of a contribution may overwrite only what was sent.
+            while outbox.unsent > len(pieces) - after:
+                yield None
+            steps = places.fold(context, op, inputs, result)
+            yield from contributions.attributed(piece, steps)
+            yield None
+        contributions.close()
+
+    return Together([Stream(sending(), outbox), Stream(folding(), *contributions.inboxes.values())])

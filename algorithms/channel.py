@@ -7,6 +7,7 @@ after an error it knows what is still to come. An empty message is the last one:
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
@@ -15,12 +16,13 @@ import numpy as np
 from mpi4py import MPI
 
 from uzipmpi.algorithms import places
-from uzipmpi.algorithms.call import TRAILER_BYTES, describe, pack_trailer, unpack_trailer
+from uzipmpi.algorithms.begun import Begun
+from uzipmpi.algorithms.call import TRAILER_BYTES, describe, unpack_trailer
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.frame import Frame, Operand
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.errors import FormatError, MismatchError
-from uzipmpi.kernels.codec import HEADER_BYTES
+from uzipmpi.transports.shared import Loan, give_back, is_lent
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import Bytes, Tensor
 
@@ -41,9 +43,12 @@ class Inbox:
 
     def __init__(self, context: Context, source: int, tag: int, n_frames: int) -> None:
         self._context, self._source, self._tag = context, source, tag
+        self._pool = context.pool.arrivals(context.transport.is_near(source))
         self._buffer_bytes = context.message_bytes
         self._left = n_frames  # messages to come, by what both ends computed or the sender said
         self._posted: deque[tuple[Bytes, Transfer]] = deque()
+        # What peers want back; whoever fails may be kept in mind, with its frames, by its error.
+        self._loans: deque[weakref.ref[Loan]] = deque(maxlen=DEPTH + 1)
         self._post()
 
     def take(self) -> Generator[Transfer | None, None, Frame]:
@@ -56,14 +61,17 @@ class Inbox:
             self._left -= 1
             raise
         self._posted.popleft()
-        nbytes = self._arrived(buffer, transfer.nbytes)
+        self._left -= 1
+        buffer, nbytes = self._found(buffer, transfer.nbytes)
+        header = yield from self._arrived(buffer, nbytes)
         self._post()
-        return Frame(buffer, nbytes, buffer[:HEADER_BYTES])
+        return Frame(buffer, nbytes - TRAILER_BYTES, header)
 
     def decode(self, frame: Frame, tensor: Tensor) -> Waits:
         """Decode a frame that was taken from here."""
         try:
             yield from places.decode(self._context, frame, tensor)
+            give_back(frame.buffer)  # if it is a peer's, which may wait for it
         except (FormatError, MismatchError) as error:
             raise type(error)(f"{self._between}: {error}") from error
 
@@ -88,10 +96,16 @@ class Inbox:
         """Wait for the next frame and decode it."""
         frame = yield from self.take()
         yield from self.decode(frame, tensor)
-        self._context.pool.give(frame.buffer)
+        self.release(frame)
+
+    def release(self, frame: Frame) -> None:
+        """Give back the memory of a frame that was taken from here."""
+        self._pool.give(frame.buffer)
 
     def drain(self) -> Waits:
         """Receive and drop what is still to come."""
+        for loan in filter(None, [reference() for reference in self._loans]):
+            loan.give_back()
         while self._left:
             self._post()
             buffer, transfer = self._posted[0]
@@ -100,35 +114,46 @@ class Inbox:
             except MPI.Exception:
                 self._left -= 1
             else:
-                with suppress(FormatError, MismatchError):
-                    self._arrived(buffer, transfer.nbytes)
+                self._left -= 1
+                with suppress(FormatError, MismatchError, MPI.Exception):
+                    found, nbytes = self._found(buffer, transfer.nbytes)
+                    yield from self._arrived(found, nbytes)
+                    give_back(found)
             self._posted.popleft()
-            self._context.pool.give(buffer)
+            self._pool.give(buffer)
         while self._posted:  # for frames that the sender does not have
             buffer, transfer = self._posted[0]
             transfer.Cancel()
             with suppress(MPI.Exception):
                 yield transfer
             self._posted.popleft()
-            self._context.pool.give(buffer)
+            self._pool.give(buffer)
 
     @property
     def _between(self) -> str:
         return f"rank {self._context.rank}: frame from rank {self._source}"
 
-    def _arrived(self, buffer: Bytes, nbytes: int) -> int:
-        """Note how many messages are to come; return the bytes of the frame in this one."""
+    def _found(self, buffer: Bytes, nbytes: int) -> tuple[Bytes, int]:
+        """Return where a message is, and its size: what came may only say so."""
+        arrival = self._context.transport.arrived(buffer, nbytes, self._context.pool.gpu)
+        if arrival is None:
+            return buffer, nbytes
+        self._loans.append(weakref.ref(arrival.loan))
+        return arrival.memory, arrival.memory.size
+
+    def _arrived(self, buffer: Bytes, nbytes: int) -> Generator[Transfer | None, None, Bytes]:
+        """Note how many messages are to come; return the header of the frame in this one."""
         self._context.record.received_bytes += nbytes
-        expected, frame_bytes = self._left - 1, nbytes - TRAILER_BYTES
         if not nbytes:
             self._left = 0
             raise FormatError(
                 f"rank {self._context.rank}: expected a frame from rank {self._source}, "
                 "found an empty message: that rank failed"
             )
-        self._left = expected
-        trailer = unpack_trailer(buffer, frame_bytes) if frame_bytes >= HEADER_BYTES else None
-        if trailer is None:
+        expected = self._left
+        found = yield from places.edges(buffer, nbytes)
+        trailer = None if found is None else unpack_trailer(found[1], 0)
+        if found is None or trailer is None:
             raise FormatError(f"{self._between}: expected a frame and a trailer, found other bytes")
         call, self._left = trailer
         if call != self._context.call:
@@ -141,22 +166,28 @@ class Inbox:
                 f"{self._between}: expected {expected} more frames after it, found {self._left}: "
                 "the counts of the ranks differ"
             )
-        return frame_bytes
+        return found[0]
 
     def _post(self) -> None:
         while len(self._posted) < min(DEPTH, self._left):
-            buffer = self._context.pool.take(self._buffer_bytes)
+            buffer = self._pool.take(self._buffer_bytes)
             transfer = self._context.transport.irecv(buffer, self._source, self._tag)
             self._posted.append((buffer, transfer))
 
 
 class Outbox:
-    """Frames to some destinations: at most ``DEPTH`` are under way, ``n_frames`` in all."""
+    """Frames to some destinations: at most ``DEPTH`` are under way, ``n_frames`` in all.
+
+    Attributes
+    ----------
+    unsent
+        How many frames are still to be made.
+    """
 
     def __init__(self, context: Context, dests: Sequence[int], tag: int, n_frames: int) -> None:
         self._context, self._dests, self._tag = context, dests, tag
         self._buffer_bytes = context.message_bytes
-        self._unsent = n_frames
+        self.unsent = n_frames
         self._sent: deque[tuple[Bytes, list[Transfer]]] = deque()
 
     def encode(self, tensor: Tensor) -> Waits:
@@ -164,7 +195,41 @@ class Outbox:
         yield from self._room()
         buffer = self._context.pool.take(self._buffer_bytes)
         nbytes = yield from places.encode(self._context, tensor, buffer)
-        self._start(buffer, nbytes, tensor.nbytes)
+        yield from self._start(buffer, nbytes, tensor.nbytes)
+
+    def encode_all(self, tensors: Sequence[Tensor]) -> Waits:
+        """Encode tensors one after the other, and start sending the frame of each.
+
+        A GPU begins with the next one while a frame is on its way to the host, if there is room for
+        it: what is begun is brought to its end before anybody waits for a peer.
+        """
+        begun: deque[tuple[Tensor, Bytes, Begun[int]]] = deque()
+        try:
+            for tensor in tensors:
+                ahead = places.frames_ahead(tensor)
+                while begun and (len(begun) > ahead or not self._has_room(len(begun), ahead)):
+                    yield from self._finish(*begun.popleft())
+                    yield None
+                if not begun:
+                    yield from self._room()
+                buffer = self._context.pool.take(self._buffer_bytes)
+                steps = places.encode(self._context, tensor, buffer)
+                begun.append((tensor, buffer, Begun(steps)))
+            while begun:
+                yield from self._finish(*begun.popleft())
+        finally:
+            for _, _, steps_left in begun:
+                steps_left.close()
+
+    def _finish(self, tensor: Tensor, buffer: Bytes, begun: Begun[int]) -> Waits:
+        nbytes = yield from begun.rest()
+        yield from self._start(buffer, nbytes, tensor.nbytes)
+
+    def _has_room(self, n_begun: int, ahead: int) -> bool:
+        """Whether one more frame may be begun though none is waited for."""
+        while self._sent and all(transfer.finished() for transfer in self._sent[0][1]):
+            self._gone()
+        return len(self._sent) + n_begun < DEPTH + ahead
 
     def fold_encode(
         self,
@@ -183,12 +248,19 @@ class Outbox:
         nbytes = yield from places.fold_encode(
             self._context, op, inputs, own, result, buffer, divisor
         )
-        self._start(buffer, nbytes, own.nbytes)
+        yield from self._start(buffer, nbytes, own.nbytes)
 
     def forward(self, frame: Frame, value_bytes: int) -> Waits:
-        """Start sending a frame as it is, as soon as there is room; takes over its buffer."""
+        """Start sending a frame as it is, as soon as there is room; takes over its buffer.
+
+        One in a peer's memory is copied: the peer may wait for that before it sends more.
+        """
         yield from self._room()
-        self._start(frame.buffer, frame.nbytes, value_bytes)
+        buffer = frame.buffer
+        if is_lent(buffer):
+            buffer = self._context.pool.take(self._buffer_bytes)
+            buffer[: frame.nbytes] = frame.memory
+        yield from self._start(buffer, frame.nbytes, value_bytes)
 
     def flush(self) -> Waits:
         """Wait until all that was sent has left."""
@@ -197,8 +269,8 @@ class Outbox:
 
     def drain(self) -> Waits:
         """Send an empty message, the last one, if frames are still owed."""
-        if self._unsent:
-            self._unsent = 0
+        if self.unsent:
+            self.unsent = 0
             self._send(NOTHING, NOTHING)
         yield from self.flush()
 
@@ -207,15 +279,19 @@ class Outbox:
             yield from self._oldest()
 
     def _oldest(self) -> Waits:
-        buffer, transfers = self._sent[0]
+        _, transfers = self._sent[0]
         yield from transfers
-        self._sent.popleft()
+        self._gone()
+
+    def _gone(self) -> None:
+        """Give back the memory of the oldest frame, which has left."""
+        buffer, _ = self._sent.popleft()
         if buffer is not NOTHING:
             self._context.pool.give(buffer)
 
-    def _start(self, buffer: Bytes, nbytes: int, value_bytes: int) -> None:
-        self._unsent -= 1
-        pack_trailer(buffer, nbytes, self._context.call, self._unsent)
+    def _start(self, buffer: Bytes, nbytes: int, value_bytes: int) -> Waits:
+        yield from places.seal(buffer, nbytes, self._context.call, self.unsent - 1)
+        self.unsent -= 1
         nbytes += TRAILER_BYTES
         self._send(buffer, buffer[:nbytes])
         record = self._context.record
@@ -223,5 +299,5 @@ class Outbox:
         record.wire_bytes += nbytes * len(self._dests)
 
     def _send(self, buffer: Bytes, message: Bytes) -> None:
-        isend = self._context.transport.isend
-        self._sent.append((buffer, [isend(message, dest, self._tag) for dest in self._dests]))
+        transfers = self._context.transport.send_all(message, self._dests, self._tag)
+        self._sent.append((buffer, transfers))

@@ -88,7 +88,7 @@ class Contributions:
 def attributed(
     frames: Mapping[Inbox, Frame], own: Tensor, steps: Generator[Transfer | None, None, T]
 ) -> Generator[Transfer | None, None, T]:
-    """Take the steps of a fold; if it refuses a frame, say whose it is.
+    """Take the steps of a fold, and release its frames; if it refuses one, say whose it is.
 
     Parameters
     ----------
@@ -100,9 +100,13 @@ def attributed(
         The fold.
     """
     try:
-        return (yield from steps)
+        done = yield from steps
     except (FormatError, MismatchError):
         for inbox, frame in frames.items():
             room = Tensor(places.room(own.nbytes, like=own), own.dtype)
             yield from inbox.decode(frame, room)
         raise
+    # At once: a peer may not send another frame before.
+    for inbox, frame in frames.items():
+        inbox.release(frame)
+    return done

@@ -28,12 +28,12 @@ def step_bytes(chunk_bytes: int) -> int:
     return max(chunk_bytes // unit * unit, LARGEST_ITEM)
 
 
-def piece_bytes(nbytes: int, most: int) -> int:
+def piece_bytes(nbytes: int, most: int, least: int = LEAST_BYTES) -> int:
     """Return the size of the chunks of a tensor, ``most`` or what makes ``PIECES`` of them.
 
     While one chunk is on the wire, another is coded: a tensor of one chunk would gain nothing.
     """
-    return min(most, step_bytes(max(-(-nbytes // PIECES), LEAST_BYTES)))
+    return min(most, step_bytes(max(-(-nbytes // PIECES), least)))
 
 
 def cut(tensor: Tensor, chunk_bytes: int) -> list[Tensor]:

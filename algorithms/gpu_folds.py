@@ -10,7 +10,15 @@ from collections.abc import Generator, Sequence
 
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.frame import Frame, Operand
-from uzipmpi.algorithms.gpu_steps import STATUS_BYTES, Gpu, Waits, check, gpu_of, memory_of
+from uzipmpi.algorithms.gpu_steps import (
+    STATUS_BYTES,
+    Gpu,
+    Waits,
+    check,
+    gpu_of,
+    in_gpu,
+    memory_of,
+)
 from uzipmpi.algorithms.operators import Operator, Predefined
 from uzipmpi.errors import FormatError
 from uzipmpi.kernels import codec, device, device_codec
@@ -40,7 +48,7 @@ def fold(
     out: Tensor,
     divisor: int | None,
 ) -> Waits:
-    """Fold frames in host memory and values on the GPU to ``out``, in their order.
+    """Fold frames anywhere and values on the GPU to ``out``, in their order.
 
     Raises
     ------
@@ -86,7 +94,7 @@ def fold_encode(
     out: Bytes,
     divisor: int | None,
 ) -> Generator[Transfer | None, None, int]:
-    """Fold as :func:`fold` does, and write the frame of the result to ``out`` in host memory.
+    """Fold as :func:`fold` does, and write the frame of the result to ``out``.
 
     Parameters
     ----------
@@ -105,7 +113,7 @@ def fold_encode(
         folded = result or Tensor(gpu.room(like.nbytes), like.dtype)
         yield from fold(context, op, inputs, folded, divisor)
         return (yield from gpu.encode(context, folded, out))
-    sizes = [*rooms(inputs, like), codec.bound(like.count, like.dtype)]
+    sizes = [*rooms(inputs, like), *gpu.frame_room(like, out)]
     steps = _fold_encode(context, op, inputs, like, result, out, divisor)
     return (yield from gpu.within(context, sizes, steps))
 
@@ -124,7 +132,7 @@ def _fold_encode(
     memories, _kept = _brought_up(gpu, context, inputs, like, status)
     if result is not None:
         gpu.after(result, gpu.kernels)
-    frame = device.allocate(codec.bound(like.count, like.dtype), gpu.ordinal)
+    frame = gpu.frame_for(like, out)
     device_codec.fold_encode(
         op.kernel,
         memories,
@@ -150,7 +158,7 @@ def rooms(inputs: Sequence[Operand], out: Tensor) -> list[int]:
     frames = [operand for operand in inputs if isinstance(operand, Frame)]
     return [
         STATUS_BYTES,
-        *(frame.nbytes for frame in frames),
+        *(frame.nbytes for frame in frames if in_gpu(frame.buffer) is None),
         *(out.nbytes for frame in frames if _is_ans(frame)),
     ]
 

@@ -20,14 +20,16 @@ from uzipmpi.algorithms.device_error import reported
 from uzipmpi.algorithms.frame import Frame
 from uzipmpi.algorithms.gpu_staging import Staging
 from uzipmpi.algorithms.operators import Operator
+from uzipmpi.algorithms.scratch import Buffers, scratch
 from uzipmpi.errors import FormatError, MismatchError
 from uzipmpi.kernels import codec, device, device_codec
 from uzipmpi.kernels.codec import HEADER_BYTES
 from uzipmpi.kernels.device_pool import rounded_up
+from uzipmpi.transports.shared import SharedPool, give_back
 from uzipmpi.transports.transfer import Ready, Transfer
 from uzipmpi.typing import Bytes, DType, Tensor
 
-__all__ = ["Gpu", "gpu_of", "memory_of"]
+__all__ = ["Gpu", "gpu_at", "gpu_of", "in_gpu", "memory_of"]
 
 Waits = Generator[Transfer | None, None, None]
 T = TypeVar("T")
@@ -41,17 +43,67 @@ class Pinned:
     """Page-locked memory of the host; it goes back to its pool when nobody refers to it."""
 
     def __init__(self, ordinal: int) -> None:
-        self._device = ordinal
+        self.gpu = ordinal
+
+    def arrivals(self, near: bool) -> Pinned:
+        """Return where memory for messages that come in is from."""
+        return self
 
     def take(self, nbytes: int) -> Bytes:
         """Return a buffer of ``nbytes`` with arbitrary content."""
         try:
-            return device.pinned(nbytes, self._device)
+            return device.pinned(nbytes, self.gpu)
         except RuntimeError:  # the driver copies from and to any memory, if slower
             return np.empty(nbytes, np.uint8)
 
     def give(self, buffer: Bytes) -> None:
-        """Do nothing: see the class."""
+        """Give back what is a peer's; else do nothing: see the class."""
+        give_back(buffer)
+
+
+class OnGpu:
+    """Memory of a GPU for messages, which MPI reads and writes there."""
+
+    def __init__(self, ordinal: int) -> None:
+        self.gpu = ordinal
+        self._pinned = Pinned(ordinal)
+
+    def arrivals(self, near: bool) -> OnGpu:
+        """Return where memory for messages that come in is from."""
+        return self
+
+    def take(self, nbytes: int) -> Bytes:
+        """Return a buffer of ``nbytes`` with arbitrary content."""
+        try:
+            return cast(Bytes, device.allocate(nbytes, self.gpu))
+        except RuntimeError:  # messages from and to the host are the same
+            return self._pinned.take(nbytes)
+
+    def give(self, buffer: Bytes) -> None:
+        """Do nothing: it goes back to its pool when nobody refers to it."""
+
+
+class Shared:
+    """Memory for messages that the ranks of a node share, page-locked."""
+
+    def __init__(self, ordinal: int) -> None:
+        self.gpu = ordinal
+        self._pool = SharedPool(ordinal)
+        self._pinned = Pinned(ordinal)
+
+    def arrivals(self, near: bool) -> Buffers:
+        """Return where memory for messages that come in is from: it costs little untouched."""
+        return scratch if near else self._pinned
+
+    def take(self, nbytes: int) -> Bytes:
+        """Return a buffer of ``nbytes`` with arbitrary content."""
+        try:
+            return self._pool.take(nbytes)
+        except (OSError, RuntimeError):
+            return self._pinned.take(nbytes)
+
+    def give(self, buffer: Bytes) -> None:
+        """Do nothing: it goes back to its pool when nobody refers to it."""
 
 
 class Gpu:
@@ -68,6 +120,8 @@ class Gpu:
         The same.
     pinned
         Memory of the host that the GPU copies to and from while the caller goes on.
+    messages, shared
+        Memory for messages: of the GPU, and of the host, which ranks of a node share.
     kernels, down, up
         Its streams: for kernels, for copies to the host, for copies from it.
     """
@@ -75,6 +129,8 @@ class Gpu:
     def __init__(self, ordinal: int) -> None:
         self.ordinal = ordinal
         self.pinned = Pinned(ordinal)
+        self.messages = OnGpu(ordinal)
+        self.shared = Shared(ordinal)
         self.kernels = device.Stream(ordinal)
         self.down = device.Stream(ordinal)
         self.up = device.Stream(ordinal)
@@ -88,7 +144,7 @@ class Gpu:
     def encode(
         self, context: Context, tensor: Tensor, out: Bytes
     ) -> Generator[Transfer | None, None, int]:
-        """Write the frame of a tensor to ``out`` in host memory; return its size in bytes.
+        """Write the frame of a tensor to ``out``; return its size in bytes.
 
         Raises
         ------
@@ -97,8 +153,8 @@ class Gpu:
         """
         if context.config.verify:  # the checksum is the host's work
             return (yield from self.within(context, [], self._encode_on_host(context, tensor, out)))
-        bound = codec.bound(tensor.count, tensor.dtype)
-        return (yield from self.within(context, [bound], self._encode(context, tensor, out)))
+        sizes = self.frame_room(tensor, out)
+        return (yield from self.within(context, sizes, self._encode(context, tensor, out)))
 
     def _encode_on_host(
         self, context: Context, tensor: Tensor, out: Bytes
@@ -109,7 +165,7 @@ class Gpu:
     def _encode(
         self, context: Context, tensor: Tensor, out: Bytes
     ) -> Generator[Transfer | None, None, int]:
-        frame = device.allocate(codec.bound(tensor.count, tensor.dtype), self.ordinal)
+        frame = self.frame_for(tensor, out)
         self.after(tensor, self.kernels)
         name = "raw" if tensor.dtype is DType.BYTES else context.config.codec
         most = context.config.max_sms
@@ -117,10 +173,25 @@ class Gpu:
         device_codec.encode(values, tensor.dtype, frame, self.kernels, codec=name, max_blocks=most)
         return (yield from self.bring_down(context, frame, tensor.nbytes, out))
 
+    def frame_room(self, tensor: Tensor, out: Bytes) -> list[int]:
+        """Return the sizes of what :meth:`frame_for` allocates."""
+        return [] if in_gpu(out) else [codec.bound(tensor.count, tensor.dtype)]
+
+    def frame_for(self, tensor: Tensor, out: Bytes) -> device.DeviceMemory:
+        """Return memory of the GPU for a frame that is to be in ``out``: that itself if it is."""
+        bound = codec.bound(tensor.count, tensor.dtype)
+        return in_gpu(out[:bound]) or device.allocate(bound, self.ordinal)
+
     def bring_down(
         self, context: Context, frame: device.DeviceMemory, value_bytes: int, out: Bytes
     ) -> Generator[Transfer | None, None, int]:
-        """Copy a frame that kernels make to the host; return its size, 0 if none was made."""
+        """Bring a frame that kernels make to ``out``; return its size, 0 if none was made."""
+        if in_gpu(out):
+            header = yield from self.peek(frame[:HEADER_BYTES])
+            if not header.any():
+                return 0
+            context.record.count(header)
+            return codec.info(header).frame_bytes
         self.down.wait(self.kernels.record())
         copied = min(HEADER_BYTES + int(self._ratio * MARGIN * value_bytes), frame.size)
         self.down.copy(out[:copied], frame[:copied])
@@ -135,8 +206,24 @@ class Gpu:
         context.record.count(out)
         return nbytes
 
+    def peek(self, *parts: device.DeviceMemory) -> Generator[Transfer | None, None, Bytes]:
+        """Return what a few bytes will be when kernels are done, one part after the other."""
+        found = self.pinned.take(sum(part.size for part in parts))
+        self.down.wait(self.kernels.record())
+        start = 0
+        for part in parts:
+            self.down.copy(found[start : start + part.size], part)
+            start += part.size
+        yield from self.done(self.down)
+        return found
+
+    def poke(self, place: device.DeviceMemory, content: Bytes) -> Waits:
+        """Write a few bytes, and wait until they are there."""
+        self.up.copy(place, content)
+        yield from self.done(self.up)
+
     def decode(self, context: Context, frame: Frame, tensor: Tensor) -> Waits:
-        """Write the values of a frame in host memory to a tensor.
+        """Write the values of a frame to a tensor.
 
         Raises
         ------
@@ -145,10 +232,12 @@ class Gpu:
         MismatchError
             If it holds another tensor than the one expected.
         """
-        room = [frame.nbytes, STATUS_BYTES]
-        if context.config.verify or frame.nbytes > context.config.max_staging_bytes:
+        here = in_gpu(frame.buffer) is not None
+        too_large = not here and frame.nbytes > context.config.max_staging_bytes
+        if context.config.verify or too_large:
             return self.within(context, [], self._decode_on_host(context, frame, tensor))
-        return self.within(context, room, self._decode(context, frame, tensor))
+        sizes = [STATUS_BYTES, 0 if here else frame.nbytes]
+        return self.within(context, sizes, self._decode(context, frame, tensor))
 
     def _decode_on_host(self, context: Context, frame: Frame, tensor: Tensor) -> Waits:
         staged = Tensor(self.pinned.take(tensor.nbytes), tensor.dtype)
@@ -173,6 +262,8 @@ class Gpu:
 
     def bring_up(self, frame: Frame) -> device.DeviceMemory:
         """Return memory of the GPU in which kernels will find a frame."""
+        if (memory := in_gpu(frame.memory)) is not None:
+            return memory
         arrived = device.allocate(frame.nbytes, self.ordinal)
         self.up.copy(arrived, frame.memory)
         self.kernels.wait(self.up.record())
@@ -306,6 +397,11 @@ class Gpu:
                 stream.synchronize()
 
 
+def in_gpu(memory: Bytes) -> device.DeviceMemory | None:
+    """Return memory as what it is in a GPU, None if it is the host's."""
+    return memory if isinstance(memory, device.DeviceMemory) else None
+
+
 def check(frame: Frame, expected: Tensor) -> None:
     """Look whether a frame says that it holds such a tensor.
 
@@ -326,11 +422,12 @@ def check(frame: Frame, expected: Tensor) -> None:
 
 def gpu_of(tensor: Tensor) -> Gpu:
     """Return the GPU in whose memory a tensor is."""
-    return _gpu(memory_of(tensor).device)
+    return gpu_at(memory_of(tensor).device)
 
 
 @functools.cache
-def _gpu(ordinal: int) -> Gpu:
+def gpu_at(ordinal: int) -> Gpu:
+    """Return the GPU of a number."""
     return Gpu(ordinal)
 
 

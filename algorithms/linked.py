@@ -20,7 +20,7 @@ from uzipmpi.transports.ipc import Job, Route
 from uzipmpi.transports.transfer import Ready
 from uzipmpi.typing import DType, Tensor
 
-__all__ = ["NAME", "OPERATIONS", "Links", "queue", "word"]
+__all__ = ["NAME", "OPERATIONS", "Links", "memory", "queue", "word"]
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from uzipmpi.algorithms import gpu_folds
+from uzipmpi.algorithms.call import TRAILER_BYTES, pack_trailer
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.device_error import reported
 from uzipmpi.algorithms.frame import Frame, Operand
-from uzipmpi.algorithms.gpu_steps import gpu_of
+from uzipmpi.algorithms.gpu_steps import gpu_at, gpu_of, in_gpu
 from uzipmpi.algorithms.operators import Operator, Predefined
 from uzipmpi.algorithms.scratch import Buffers, scratch
+from uzipmpi.kernels.codec import HEADER_BYTES
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import Bytes, Tensor
 
@@ -24,14 +26,17 @@ __all__ = [
     "copy",
     "copy_of",
     "decode",
+    "edges",
     "encode",
     "fold",
     "fold_encode",
     "folds_frames",
+    "frames_ahead",
     "move",
     "on_host",
     "pool",
     "room",
+    "seal",
     "settled",
 ]
 
@@ -39,10 +44,15 @@ Waits = Generator[Transfer | None, None, None]
 
 
 def encode(context: Context, tensor: Tensor, out: Bytes) -> Generator[Transfer | None, None, int]:
-    """Do what :meth:`Context.encode` does; the frame is in host memory."""
+    """Do what :meth:`Context.encode` does; ``out`` is from the context's pool."""
     if not tensor.on_device:
         return context.encode(tensor, out)
     return (yield from gpu_of(tensor).encode(context, tensor, out))
+
+
+def frames_ahead(tensor: Tensor) -> int:
+    """Return how many frames may be begun before the one that is waited for is made."""
+    return int(tensor.on_device)
 
 
 def decode(context: Context, frame: Frame, tensor: Tensor) -> Waits:
@@ -88,7 +98,7 @@ def fold_encode(
     out: Bytes,
     divisor: int | None = None,
 ) -> Generator[Transfer | None, None, int]:
-    """Do what :func:`fold` does, and write the frame of the result to ``out`` in host memory.
+    """Do what :func:`fold` does, and write the frame of the result to ``out``.
 
     Parameters
     ----------
@@ -168,12 +178,61 @@ def room(nbytes: int, like: Tensor) -> Bytes:
         return gpu_of(like).room(nbytes)
 
 
-def pool(arguments: Iterable[Any]) -> Buffers:
-    """Return where the messages of a call come from: GPUs copy to page-locked memory only fast."""
+def pool(arguments: Iterable[Any], *, on_gpu: bool = False, shared: bool = False) -> Buffers:
+    """Return where the messages of a call come from.
+
+    Parameters
+    ----------
+    arguments
+        The call's, its tensors among them. GPUs copy fast to page-locked memory only.
+    on_gpu
+        MPI takes messages in the memory of a GPU: they are there if all tensors are, and nothing is
+        the host's work.
+    shared
+        There are ranks that share memory with this one.
+    """
+    tensors: list[Tensor] = []
     for argument in arguments:
-        tensors = argument if isinstance(argument, (list, tuple)) else [argument]
-        for tensor in tensors:
-            if isinstance(tensor, Tensor) and tensor.on_device:
-                with reported():
-                    return gpu_of(tensor).pinned
-    return scratch
+        given = argument if isinstance(argument, (list, tuple)) else [argument]
+        if isinstance(argument, Operator) and not isinstance(argument, Predefined):
+            on_gpu = False
+        tensors += [tensor for tensor in given if isinstance(tensor, Tensor)]
+    device = next((tensor for tensor in tensors if tensor.on_device), None)
+    if device is None:
+        return scratch
+    with reported():
+        gpu = gpu_of(device)
+    alike = all(tensor.on_device and gpu_of(tensor) is gpu for tensor in tensors)
+    if on_gpu and alike:
+        return gpu.messages
+    return gpu.shared if shared else gpu.pinned
+
+
+def edges(
+    buffer: Bytes, nbytes: int
+) -> Generator[Transfer | None, None, tuple[Bytes, Bytes] | None]:
+    """Return the first bytes of a message as a frame has them, and its trailer, in host memory.
+
+    None if the message is too short for both.
+    """
+    end = nbytes - TRAILER_BYTES
+    if end < HEADER_BYTES:
+        return None
+    if (memory := in_gpu(buffer)) is None:
+        return buffer[:HEADER_BYTES], buffer[end:nbytes]
+    with reported():
+        gpu = gpu_at(memory.device)
+        found = yield from gpu.peek(memory[:HEADER_BYTES], memory[end:nbytes])
+    return found[:HEADER_BYTES], found[HEADER_BYTES:]
+
+
+def seal(buffer: Bytes, nbytes: int, call: int, left: int) -> Waits:
+    """Write the trailer of a message behind its frame, of ``nbytes``."""
+    if (memory := in_gpu(buffer)) is None:
+        pack_trailer(buffer, nbytes, call, left)
+        return
+    with reported():
+        gpu = gpu_at(memory.device)
+        trailer = gpu.pinned.take(TRAILER_BYTES)
+        pack_trailer(trailer, 0, call, left)
+        yield from gpu.poke(memory[nbytes : nbytes + TRAILER_BYTES], trailer)

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from uzipmpi.transports.shared import give_back
 from uzipmpi.typing import Bytes
 
 __all__ = ["Buffers", "scratch"]
@@ -17,7 +18,24 @@ KEPT_BYTES = 128 << 20
 
 
 class Buffers(Protocol):
-    """A source of memory that is used again."""
+    """A source of memory that is used again.
+
+    Attributes
+    ----------
+    gpu
+        The GPU that reads and writes it; -1: none, the processor does.
+    """
+
+    gpu: int
+
+    def arrivals(self, near: bool) -> Buffers:
+        """Return where memory for messages that come in is from.
+
+        Parameters
+        ----------
+        near
+            The sender shares memory with this rank, so that little more than notes will come.
+        """
 
     def take(self, nbytes: int) -> Bytes:
         """Return a buffer of ``nbytes`` with arbitrary content."""
@@ -35,10 +53,16 @@ class Pool:
     comes again. At most ``KEPT_BYTES`` are kept; what is given back beyond that is freed.
     """
 
+    gpu = -1
+
     def __init__(self) -> None:
         self._free: defaultdict[int, list[Bytes]] = defaultdict(list)
         self._kept_bytes = 0
         self._lock = threading.Lock()
+
+    def arrivals(self, near: bool) -> Pool:
+        """Return where memory for messages that come in is from."""
+        return self
 
     @property
     def kept_bytes(self) -> int:
@@ -59,7 +83,10 @@ class Pool:
         return memory[start : start + nbytes]
 
     def give(self, buffer: Bytes) -> None:
-        """Give back a buffer from :meth:`take` that no transfer uses any more."""
+        """Give back a buffer from :meth:`take`, or a peer's, that no transfer uses any more."""
+        if not isinstance(buffer.base, np.ndarray):
+            give_back(buffer)
+            return
         room = rounded_up(buffer.size)
         with self._lock:
             if self._kept_bytes + room <= KEPT_BYTES:

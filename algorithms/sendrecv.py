@@ -22,6 +22,9 @@ from uzipmpi.typing import Tensor
 
 __all__ = ["ALGORITHMS", "IPC", "Parts", "discard", "incoming", "outgoing"]
 
+# Smaller chunks of a GPU's values cost more time in Python than their way takes.
+LEAST_GPU_BYTES = 1 << 20
+
 ALGORITHMS = ("whole", "split", "chunked")
 IPC = "ipc"
 
@@ -81,8 +84,7 @@ def outgoing(
     if algorithm == "whole":
         parts = Parts(algorithm, min(whole_bytes(tensor.nbytes), most_bytes(context, tensor)))
     elif algorithm in ("chunked", "split"):
-        most = min(step_bytes(context.config.chunk_bytes), most_bytes(context, tensor))
-        parts = Parts("chunked", piece_bytes(tensor.nbytes, most))
+        parts = Parts("chunked", chunk_bytes(context, tensor))
     else:
         known = ", ".join(ALGORITHMS)
         raise ConfigError(f"p2p: expected one of {known}, found {algorithm!r}")
@@ -122,6 +124,14 @@ def discard(context: Context, nbytes: int, source: int, tag: int, parts: Parts) 
 def cut_as(context: Context, parts: Parts) -> Context:
     """Return the context with the sender's chunk size."""
     return dataclasses.replace(context, chunk_bytes=parts.chunk_bytes)
+
+
+def chunk_bytes(context: Context, tensor: Tensor) -> int:
+    """Return the size of the chunks of a tensor."""
+    if not tensor.on_device:
+        return piece_bytes(tensor.nbytes, step_bytes(context.config.chunk_bytes))
+    most = min(step_bytes(context.config.gpu_chunk_bytes), most_bytes(context, tensor))
+    return piece_bytes(tensor.nbytes, most, LEAST_GPU_BYTES)
 
 
 def most_bytes(context: Context, tensor: Tensor) -> int:

@@ -249,9 +249,7 @@ def sending(context: Context, pieces: Sequence[Tensor], dests: Sequence[int], ta
     outbox = Outbox(context, dests, tag, len(pieces))
 
     def steps() -> Waits:
-        for piece in pieces:
-            yield from outbox.encode(piece)
-            yield None
+        yield from outbox.encode_all(pieces)
         yield from outbox.flush()
 
     return Stream(steps(), outbox)

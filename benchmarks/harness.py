@@ -8,6 +8,7 @@ number printed.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import report
 from case import Array, Case, Side, algorithms
+from gpu_arrays import GpuArray, gpu_of_rank
 from mpi4py import MPI
 
 from uzipmpi import Comm
@@ -125,11 +127,29 @@ def validate(case: Case, sides: tuple[Side, Side]) -> bool:
     """Run one more iteration into a cleared buffer on each side, and check it on every rank."""
     valid = True
     for side in sides:
-        case.clear(side)
+        cleared = on_host(side)
+        case.clear(cleared)
+        if isinstance(side.recv, GpuArray):
+            side.recv.put(cleared.recv)
         MPI.COMM_WORLD.Barrier()
         case.parts(side, 1)
-        valid = case.is_right(side) and valid
+        valid = case.is_right(on_host(side)) and valid
     return bool(MPI.COMM_WORLD.allreduce(valid, MPI.LAND))
+
+
+def on_host(side: Side) -> Side:
+    """Return a side with its buffers in host memory: the same ones, or copies of a GPU's."""
+    if not isinstance(side.recv, GpuArray):
+        return side
+    send, recv = side.send.get(), side.recv.get()
+    return dataclasses.replace(side, send=recv if side.send is side.recv else send, recv=recv)
+
+
+def on_device(send: Array, recv: Array) -> tuple[Any, Any]:
+    """Return copies of buffers in GPU memory; one that is both stays one."""
+    gpu = gpu_of_rank()
+    sent = GpuArray.of(send, gpu)
+    return sent, sent if recv is send else GpuArray.of(recv, gpu)
 
 
 def wire_ratio(totals: Totals) -> float:
@@ -141,12 +161,19 @@ def wire_ratio(totals: Totals) -> float:
 
 def communicators(options: argparse.Namespace, case_type: type[Case]) -> tuple[Comm, MPI.Intracomm]:
     """Return uzipmpi's communicator, and the one it is compared with."""
-    given: dict[str, Any] = {"codec": options.codec, "compress": options.compress}
+    given: dict[str, Any] = {
+        "codec": options.codec,
+        "compress": options.compress,
+        "transport": options.transport,
+    }
     given[case_type.algorithm_option] = options.algo
     given = {name: value for name, value in given.items() if value is not None}
     ours = Comm(MPI.COMM_WORLD, **given)
     if options.baseline == "mpi":
-        return ours, MPI.COMM_WORLD
+        if not options.device:
+            return ours, MPI.COMM_WORLD
+        # Plain MPI, but where it takes no GPU memory; there values go by host memory.
+        return ours, Comm(MPI.COMM_WORLD.Dup(), compress="never", transport="mpi-host")
     return ours, Comm(MPI.COMM_WORLD.Dup(), **{**given, "codec": "raw"})
 
 
@@ -163,7 +190,11 @@ def main(case_type: type[Case]) -> None:
     for size in report.message_sizes(options):
         case = case_type(options, size)
         send, recv = case.buffers()
-        plain = case.plain_buffers(send, recv) if options.baseline == "mpi" else (send, recv)
+        plain = send, recv
+        if options.device:
+            send, recv = plain = on_device(send, recv)
+        elif options.baseline == "mpi":
+            plain = case.plain_buffers(send, recv)
         sides = Side(ours, send, recv), Side(baseline, *plain)
         for side in sides:
             side.requests.extend(case.persistent(side))

@@ -68,7 +68,10 @@ def make_parser(case_type: type[Case]) -> argparse.ArgumentParser:
     add("--compress", choices=("auto", "always", "never"),
         help="auto: only between nodes (default)")  # fmt: skip
     add("--baseline", choices=("mpi", "raw"), default="mpi",
-        help="compare with plain mpi4py, or with ourselves and codec raw")  # fmt: skip
+        help="compare with plain MPI, or with ourselves and codec raw")  # fmt: skip
+    add("--device", action="store_true", help="buffers in GPU memory")
+    add("--transport", choices=("auto", "mpi-host", "mpi-device", "ipc"),
+        help="how the values of GPU buffers reach a peer")  # fmt: skip
     add("--json", metavar="FILE", type=Path, help="write rows and provenance")
     return parser
 

@@ -279,6 +279,12 @@ void release_pinned(uint64_t memory, int device) {
   check(uzip::gpu::release_pinned(pointer<void>(memory), device));
 }
 
+void pin(uint64_t memory, uint64_t nbytes, int device) {
+  check(uzip::gpu::pin(pointer<void>(memory), nbytes, device));
+}
+
+void unpin(uint64_t memory, int device) { check(uzip::gpu::unpin(pointer<void>(memory), device)); }
+
 uint64_t create_stream(int device) { return made(uzip::gpu::create_stream, device); }
 
 void destroy_stream(uint64_t stream, int device) {
@@ -407,6 +413,8 @@ PYBIND11_MODULE(_gpu, m) {
   m.def("release", &release, Released());
   m.def("allocate_pinned", &allocate_pinned, Released());
   m.def("release_pinned", &release_pinned, Released());
+  m.def("pin", &pin, Released());
+  m.def("unpin", &unpin, Released());
   m.def("create_stream", &create_stream, Released());
   m.def("destroy_stream", &destroy_stream, Released());
   m.def("synchronize_stream", &synchronize_stream, Released());

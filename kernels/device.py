@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -46,6 +45,8 @@ def device_of(array: object) -> int | None:
     """Return the GPU that an array is on; None for anything that is not in GPU memory."""
     if isinstance(array, DeviceMemory):
         return array.device
+    if exchange.is_torch(array):
+        return array.get_device() if array.is_cuda else None  # type: ignore[attr-defined]
     if hasattr(array, "__dlpack_device__"):
         return exchange.dlpack_device(array)
     interface = exchange.interface_of(array)
@@ -144,8 +145,7 @@ Memory: TypeAlias = "DeviceMemory | Bytes"
 """What can be copied: memory of a GPU, or a contiguous ``uint8`` array."""
 
 
-@dataclass(frozen=True)
-class DeviceArray:
+class DeviceArray(NamedTuple):
     """What an array of another library in GPU memory is.
 
     Attributes

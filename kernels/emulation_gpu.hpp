@@ -287,6 +287,8 @@ inline uint8_t* shared_memory() {
   return reinterpret_cast<uint8_t*>(emulation::running->shared.data());
 }
 
+inline int current_device() { return emulation::current_device; }
+
 template <typename Kernel>
 int resident_blocks(Kernel, int, size_t) {
   return emulation::resident;

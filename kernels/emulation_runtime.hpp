@@ -54,6 +54,7 @@ enum MemoryType {
   MemoryTypeDevice,
 };
 enum {
+  HostRegisterPortable = 1,
   StreamNonBlocking = 1,
   EventDisableTiming = 2,
   MemcpyDefault = 4,
@@ -325,6 +326,20 @@ inline Error_t DeviceGetByPCIBusId(int* device, const char* id) {
     if (std::strcmp(mine, id) == 0) return Success;
   }
   return ErrorInvalidDevice;
+}
+
+// Memory of the host's own, pinned where it is.
+inline Error_t HostRegister(void* memory, size_t bytes, unsigned) {
+  const Lock lock(mutex);
+  if (memory == nullptr || bytes == 0) return ErrorInvalidValue;
+  regions[reinterpret_cast<uintptr_t>(memory)] = {bytes, {MemoryTypeHost, current_device}, -1};
+  return Success;
+}
+inline Error_t HostUnregister(void* memory) {
+  const Lock lock(mutex);
+  if (regions.erase(reinterpret_cast<uintptr_t>(memory)) == 0) return ErrorInvalidValue;
+  drain_all();
+  return Success;
 }
 
 inline Error_t PointerGetAttributes(PointerAttributes* attributes, const void* memory) {

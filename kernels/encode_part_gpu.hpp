@@ -151,18 +151,28 @@ UZIP_DEVICE_CALL void encode_packed(Tensor tensor, uint8_t* frame, EncodeScratch
   encoder.finish();
 }
 
-// Codes the groups of the dense layout with any menu, and values of any alignment: likewise.
-template <DType kDType>
-UZIP_DEVICE_CALL void encode_any_groups(Tensor tensor, uint8_t* frame, EncodeScratch* scratch,
-                                        Part part) {
-  auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
-  TensorSource<kDType> source{tensor};
-  GroupEncoder encoder(source, frame, scratch, room, part);
-  encoder.template run<kAnyMenu>();
+// Codes this block's groups of the dense layout.
+template <DType kDType, int kMenu, typename Encoder>
+UZIP_DEVICE void encode_groups(Encoder& encoder) {
+  if constexpr (kEncodesAhead<kDType> && kMenu != kAnyMenu) {
+    encoder.template run_ahead<kMenu>();
+  } else {
+    encoder.template run<kMenu>();
+  }
   encoder.take_no_more();
 }
 
-// For CompiledMenus::choose().
+// The same as a call, likewise.
+template <DType kDType, int kMenu>
+UZIP_DEVICE_CALL void call_encode_groups(Tensor tensor, uint8_t* frame, EncodeScratch* scratch,
+                                         Part part) {
+  auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
+  TensorSource<kDType> source{tensor};
+  GroupEncoder encoder(source, frame, scratch, room, part);
+  encode_groups<kDType, kMenu>(encoder);
+}
+
+// For CompiledMenus::choose(). With kAnyMenu values may have any alignment.
 template <DType kDType, typename Encoder>
 struct GroupsStep {
   Encoder& encoder;
@@ -173,12 +183,10 @@ struct GroupsStep {
 
   template <int kMenu>
   UZIP_DEVICE void run() {
-    if constexpr (kMenu == kAnyMenu) {
-      encode_any_groups<kDType>(tensor, frame, scratch, part);
-    } else if constexpr (kEncodesAhead<kDType>) {
-      encoder.template run_ahead<kMenu>();
+    if constexpr (FewMenus::has(kMenu)) {
+      encode_groups<kDType, kMenu>(encoder);
     } else {
-      encoder.template run<kMenu>();
+      call_encode_groups<kDType, kMenu>(tensor, frame, scratch, part);
     }
   }
 };
@@ -209,7 +217,6 @@ UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch
   GroupEncoder encoder(source, frame, scratch, room, part);
   GroupsStep<kDType, decltype(encoder)> step{encoder, tensor, frame, scratch, part};
   CompiledMenus::choose(tensor.aligned ? room.choice.parameters.menu : kAnyMenu, step);
-  encoder.take_no_more();
   if (part.block == 0) encoder.write_remainder();
   encoder.finish();
 }

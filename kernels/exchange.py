@@ -11,12 +11,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from uzipmpi.typing import DType
 
-__all__ = ["Exported", "dlpack_device", "export", "interface_of"]
+__all__ = ["Exported", "dlpack_device", "export", "interface_of", "is_torch"]
 
 GPU = {2: "CUDA", 10: "ROCm", 13: "managed CUDA"}
 """DLPack's device types (``DLDeviceType``) whose memory is a GPU's."""
@@ -117,11 +117,25 @@ def export(array: object, stream: int | None = None) -> Exported:
     return exported
 
 
+def is_torch(array: object) -> bool:
+    """Return whether an object is a plain tensor of torch, which a program has imported."""
+    torch = sys.modules.get("torch")
+    return torch is not None and type(array) is torch.Tensor
+
+
+@functools.cache
+def _torch_stream(torch: Any) -> Callable[[int], int]:
+    """Return what tells the handle of torch's current stream on a GPU."""
+#Without making an object of it : a tenth of the time.
+    fast: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return fast or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
+
+
 def _from_torch(array: Any) -> Exported | None:
     """Return what torch says of a plain tensor on a GPU; a capsule takes 20 microseconds."""
-    torch = sys.modules.get("torch")
-    if torch is None or type(array) is not torch.Tensor or not array.is_cuda:
+    if not is_torch(array) or not array.is_cuda:
         return None
+    torch = sys.modules["torch"]
     if array.requires_grad or array.layout is not torch.strided or not array.is_contiguous():
         return None  # the protocols say what is wrong
     itemsize = array.element_size()
@@ -132,7 +146,7 @@ def _from_torch(array: Any) -> Exported | None:
         shape=tuple(array.shape),
         device=array.get_device(),
         writable=True,
-        producer=torch.cuda.current_stream(array.get_device()).cuda_stream,
+        producer=_torch_stream(torch)(array.get_device()),
         owner=array,
     )
 

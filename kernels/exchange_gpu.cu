@@ -3,6 +3,8 @@
 // A GPU's own blocks are made of several of these, so that a launch which may occupy few processors
 // fills them.
 #define UZIP_PACKED_THREADS 256
+#include <atomic>
+
 #include "launch_gpu.hpp"
 #include "link_fold_gpu.hpp"
 #include "link_send_gpu.hpp"
@@ -126,16 +128,31 @@ constexpr size_t block_shared() {
   return ((kSend > kReceive ? kSend : kReceive) + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
+constexpr int kRemembered = 64;  // devices
+
+// Of blocks that are made of some of ours, as blocks_together(): asking takes the driver
+// microseconds.
+template <DType kDType, bool kFolds, int kPacked>
+int packed_together() {
+  static std::atomic<int> found[kRemembered];
+  const int device = current_device();
+  std::atomic<int>& here = found[device % kRemembered];
+  if (here == 0 || device >= kRemembered) {
+    here = blocks_together(exchange_kernel<kDType, kFolds>, kThreads * kPacked,
+                           block_shared<kDType, kFolds>() * kPacked);
+  }
+  return here;
+}
+
 // Few processors are filled; of many, only half of each is taken, as others may be there as well.
 template <DType kDType, bool kFolds>
 Shape choose_shape(int max_blocks, int at_once) {
-  const auto kernel = exchange_kernel<kDType, kFolds>;
   constexpr int kMost = kMostPacked<kDType, kFolds>;
-  constexpr size_t kShared = block_shared<kDType, kFolds>();
-  const int filled = blocks_together(kernel, kThreads * kMost, kShared * kMost) / at_once;
-  if (max_blocks > 0 && max_blocks <= filled) return {kMost, max_blocks};
   constexpr int kHalf = kMost % 2 == 0 ? kMost / 2 : 1;
-  const int blocks = blocks_together(kernel, kThreads * kHalf, kShared * kHalf) / at_once;
+  // The larger blocks last: what they need is what the driver then allows for both.
+  const int blocks = packed_together<kDType, kFolds, kHalf>() / at_once;
+  const int filled = packed_together<kDType, kFolds, kMost>() / at_once;
+  if (max_blocks > 0 && max_blocks <= filled) return {kMost, max_blocks};
   return {kHalf, max_blocks > 0 && max_blocks < blocks ? max_blocks : blocks};
 }
 

@@ -46,7 +46,11 @@ template <DType kDType>
 struct AheadRoom {
   static constexpr int kStageChunks =
       kEncodesAhead<kDType> ? float_format(kDType).tile_bytes() / kAlignment : 1;
+  // A warp's access of 512 bytes that does not begin with a row of all banks takes a turn more.
+  static constexpr int kBankRow = 128;
+
   EncodeRoom<kDType> encode;
+  uint8_t padding[kBankRow - sizeof(EncodeRoom<kDType>) % kBankRow];
   Chunk stages[kWarps][kStageChunks];
 
   UZIP_DEVICE static AheadRoom& get() { return *reinterpret_cast<AheadRoom*>(shared_memory()); }

@@ -134,7 +134,14 @@ def encode(
     )
 
 
-def decode(frame: Array, out: Array, status: Array, *, dtype: DType | None = None) -> None:
+def decode(
+    frame: Array,
+    out: Array,
+    status: Array,
+    *,
+    dtype: DType | None = None,
+    max_blocks: int = 0,
+) -> None:
     """Write the values of a frame to ``out``, without waiting.
 
     Parameters
@@ -149,12 +156,21 @@ def decode(frame: Array, out: Array, status: Array, *, dtype: DType | None = Non
         unspecified then.
     dtype
         What the values are, for types that CuPy lacks; else that of ``out``.
+    max_blocks
+        As for :func:`encode`.
     """
     memory, found = _memory(out)
     dtype = found if dtype is None else dtype
     count = memory.size // dtype.itemsize
     gpu_half().decode(
-        frame.data.ptr, frame.size, dtype, count, memory.data.ptr, status.data.ptr, 0, *_queue()
+        frame.data.ptr,
+        frame.size,
+        dtype,
+        count,
+        memory.data.ptr,
+        status.data.ptr,
+        max_blocks,
+        *_queue(),
     )
 
 
@@ -168,6 +184,7 @@ def decode_reduce(
     divisor: int = 1,
     dtype: DType | None = None,
     accumulators: Array | None = None,
+    max_blocks: int = 0,
 ) -> None:
     """Fold frames, in the order of the sequence, as :func:`uzipmpi.kernels.reduce.fold` does.
 
@@ -191,6 +208,8 @@ def decode_reduce(
         What the values are, for types that CuPy lacks; else that of ``out``.
     accumulators
         For more than 16 inputs: room for a float32 of each value, a float64 for float64.
+    max_blocks
+        As for :func:`encode`; of the launch that makes the result.
 
     Raises
     ------
@@ -210,7 +229,7 @@ def decode_reduce(
         *last,
         memory.data.ptr,
         status.data.ptr,
-        0,
+        max_blocks,
         *_queue(),
     )
 
@@ -228,12 +247,13 @@ def decode_reduce_encode(
     divisor: int = 1,
     like: Array | None = None,
     accumulators: Array | None = None,
+    max_blocks: int = 0,
 ) -> None:
     """Fold frames as :func:`decode_reduce` does, and encode the result, in the same launch.
 
     Parameters
     ----------
-    op, inputs, status, plain, divisor, accumulators
+    op, inputs, status, plain, divisor, accumulators, max_blocks
         As there.
     frame
         As ``out`` of :func:`encode`. If an input is malformed its header becomes zeros, which no
@@ -269,7 +289,7 @@ def decode_reduce_encode(
         frame.data.ptr,
         _scratch().data.ptr,
         status.data.ptr,
-        0,
+        max_blocks,
         *_queue(),
     )
 

@@ -11,7 +11,7 @@ import functools
 import os
 import struct
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,13 +157,15 @@ class Links:
     def _here(self, peer: int) -> int:
         return self._memory + self._region_bytes * _place(peer, self.rank)
 
-    def _pairs(self, peers: Sequence[int]) -> list[tuple[int, int]]:
+    def _pairs(self, peers: Iterable[int]) -> list[tuple[int, int]]:
         """Return the regions, here and there, of some peers."""
         if not self._free.alive:
             raise ValueError("expected links that are not closed")
-        if strangers := [peer for peer in peers if peer not in self._there]:
-            raise ValueError(f"expected peers that are connected, found {strangers}")
-        return [(self._here(peer), self._there[peer]) for peer in peers]
+        try:
+            return [(self._here(peer), self._there[peer]) for peer in peers]
+        except KeyError:
+            strangers = [peer for peer in peers if peer not in self._there]
+            raise ValueError(f"expected peers that are connected, found {strangers}") from None
 
 
 def _place(rank: int, owner: int) -> int:
@@ -265,11 +267,12 @@ def exchange(
     RuntimeError
         If memory is not aligned to its values, or the driver refuses.
     """
-    others = [peer for peer in range(links.size) if peer != links.rank]
-    named = {peer for peer, _ in (*sends, *receives)}
-    peers = others if fold is not None else sorted(named)
-    if strangers := named.difference(others):
-        raise ValueError(f"expected ranks other than {links.rank}, found {sorted(strangers)}")
+    places: dict[int, int] = {}  # of peers, in what the kernel is given
+    if fold is not None:
+        places = {peer: _place(peer, links.rank) for peer in range(links.size)}
+        del places[links.rank]
+    for peer, _ in (*sends, *receives):
+        places.setdefault(peer, len(places))
     gpu_half().exchange(
         dtype,
         word,
@@ -280,9 +283,9 @@ def exchange(
         int(timeout * 1e9),
         status.ctypes.data,
         links._slots_log2,
-        links._pairs(peers),
-        [(peers.index(peer), memory.address, _count(memory, dtype)) for peer, memory in sends],
-        [(peers.index(peer), memory.address, _count(memory, dtype)) for peer, memory in receives],
+        links._pairs(places),
+        [(places[peer], memory.address, _count(memory, dtype)) for peer, memory in sends],
+        [(places[peer], memory.address, _count(memory, dtype)) for peer, memory in receives],
         None if fold is None else _fields(fold, links, dtype),
         stream.device,
         stream.handle,

@@ -138,7 +138,7 @@ UZIP_DEVICE void store_release_block(uint32_t* place, uint32_t word) {
   __hip_atomic_store(place, word, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
 // Since some moment; the clock has 100 MHz.
-UZIP_DEVICE uint64_t nanoseconds() { return static_cast<uint64_t>(wall_clock64()) * 10; }
+UZIP_DEVICE uint64_t nanoseconds() { return __builtin_amdgcn_s_memrealtime() * 10; }
 UZIP_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
 #else
 UZIP_DEVICE uint64_t load_acquire_system(const uint64_t* place) {
@@ -278,13 +278,18 @@ UZIP_DEVICE uint8_t* shared_memory() {
 #endif
 }
 
+inline int current_device() {
+  int device = 0;
+  (void)UZIP_VENDOR(GetDevice)(&device);
+  return device;
+}
+
 // Blocks of a kernel that the current device holds at a time, at least 1.
 template <typename Kernel>
 int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
-  int device = 0;
+  const int device = current_device();
   int processors = 1;
   int blocks = 1;
-  (void)UZIP_VENDOR(GetDevice)(&device);
   (void)UZIP_VENDOR(DeviceGetAttribute)(&processors, UZIP_MULTIPROCESSORS, device);
   // More than the 48 KiB that a block may have without asking.
   (void)UZIP_VENDOR(FuncSetAttribute)(reinterpret_cast<const void*>(kernel),

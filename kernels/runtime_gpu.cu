@@ -85,6 +85,16 @@ const char* release_pinned(void* memory, int device) {
   return on_device(device, [&] { return UZIP_HOST_FREE(memory); });
 }
 
+const char* pin(void* memory, size_t bytes, int device) {
+  return on_device(device, [&] {
+    return UZIP_VENDOR(HostRegister)(memory, bytes, UZIP_VENDOR(HostRegisterPortable));
+  });
+}
+
+const char* unpin(void* memory, int device) {
+  return on_device(device, [&] { return UZIP_VENDOR(HostUnregister)(memory); });
+}
+
 const char* create_stream(int device, void** stream) {
   Stream made{};
   const char* failure = on_device(device, [&] {

@@ -47,6 +47,10 @@ const char* release(void* memory, int device);
 const char* allocate_pinned(size_t bytes, int device, void** memory);
 const char* release_pinned(void* memory, int device);
 
+// Page-locks memory that the caller has, of whole pages, until it is unpinned.
+const char* pin(void* memory, size_t bytes, int device);
+const char* unpin(void* memory, int device);
+
 // A stream that neither waits for the default one nor holds it up. What is queued in a stream that
 // is destroyed will still be done.
 const char* create_stream(int device, void** stream);

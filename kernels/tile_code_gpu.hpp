@@ -86,7 +86,7 @@ constexpr int kLevelUnroll = kMenu == kAnyMenu ? 1 : kMaxLevels;
 // best, and the one with fewest levels that is good for both.
 template <int... kMenus>
 struct MenuList {
-  UZIP_DEVICE static bool has(int menu) { return ((menu == kMenus) || ...); }
+  UZIP_DEVICE static constexpr bool has(int menu) { return ((menu == kMenus) || ...); }
 
   // Calls code.run<menu>() where that is one of the list, else code.run<kAnyMenu>().
   template <typename Code>
@@ -96,7 +96,7 @@ struct MenuList {
   }
 };
 using CompiledMenus = MenuList<1, 2, 3, 6>;
-// Of kernels that have no registers left.
+// Of code that would take registers from what is around it.
 using FewMenus = MenuList<1, 2, 3>;
 
 // Parameters of a frame, as a header has them.

@@ -19,6 +19,7 @@ from mpi4py import MPI
 
 from uzipmpi.cuda_aware import is_cuda_aware
 from uzipmpi.kernels import device
+from uzipmpi.kernels.exchange import is_torch
 from uzipmpi.typing import Bytes, DType, Tensor
 
 __all__ = [
@@ -87,6 +88,9 @@ def block(spec: Any, *, writable: bool = False, n_blocks: int = 1) -> Tensor | N
     if type(spec) is np.ndarray and n_blocks == 1 and (dtype := _named(spec.dtype)):
         memory = _memory(spec, writable)
         return None if memory is None else Tensor(memory, dtype)
+    if n_blocks == 1 and (whole := _whole(spec)) is not None:
+        usable = whole.memory.writable or not writable
+        return Tensor(cast(Bytes, whole.memory), whole.dtype) if usable else None
     parts = _split(spec, (list, tuple))
     entries = parts and _entries(parts, writable)
     if not parts or not entries:
@@ -333,6 +337,19 @@ def address(memory: Any) -> int:
     """Return where memory begins, of the host or of a GPU."""
     start: int = memory.ctypes.data if isinstance(memory, np.ndarray) else memory.address
     return start
+
+
+def _whole(spec: Any) -> device.DeviceArray | None:
+    """Return an array of floats in GPU memory that is all of a specification; fast for torch's."""
+    if isinstance(spec, (list, tuple)):
+        return None
+    if not is_torch(spec):
+        if not on_device(spec) or without_gpu_half(spec):
+            return None
+    elif not spec.is_cuda or not device.is_available():
+        return None
+    array = device.DeviceArray.of(spec)
+    return None if array.dtype is DType.BYTES else array
 
 
 def _split(spec: Any, pair: Any) -> Parts | None:

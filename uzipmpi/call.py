@@ -15,9 +15,9 @@ from mpi4py import MPI
 
 from uzipmpi import buffers, linking, selection
 from uzipmpi.algorithms import call as calls
-from uzipmpi.algorithms import linked, places, registry
+from uzipmpi.algorithms import linked, registry
 from uzipmpi.algorithms.context import Context
-from uzipmpi.algorithms.linked import Links
+from uzipmpi.algorithms.linked import Links, memory
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.handle import Endpoint
 from uzipmpi.kernels import device
@@ -26,7 +26,7 @@ from uzipmpi.progress import Operation, Stages
 from uzipmpi.refusal import Arguments, presumed, refuse
 from uzipmpi.selection import Choice, Facts
 from uzipmpi.sending import codec_of
-from uzipmpi.staging import Rounds, Staged, when_complete
+from uzipmpi.staging import Rounds, Staged, message_pool, when_complete
 
 __all__ = ["Call", "Understand", "Work"]
 
@@ -136,7 +136,7 @@ class Call:
             refuse(end, self._given, error, votes=given is None)
             raise
         facts = presumed(end, self._given) if work is None else work.facts
-        if facts is None or not linking.linkable(end, facts):
+        if facts is None or not linking.linkable(end, facts, votes=given is None):
             return False
         if given is not None and work is not None and work.copies:
             device.Stream.of(given).synchronize()
@@ -146,7 +146,7 @@ class Call:
             return False
         self._work = work
         if given is None:
-            stream = ipc.stream_after(linking.memories(arguments))
+            stream = ipc.stream_after(map(memory, linking.tensors_of(arguments)))
         else:
             stream = device.Stream.of(given, ipc.device)
         word = linked.word(facts.operation, facts.op, facts.root)
@@ -205,9 +205,13 @@ class Call:
         if choice.fallback:
             end = end._replace(config=dataclasses.replace(end.config, codec="raw"))
         algorithm = registry.find(facts.operation, choice.algorithm)
-        arguments = self._work.arguments()
         word = calls.word(algorithm.code, facts.op, facts.root)
-        pool = places.pool(arguments)
+        try:
+            arguments = self._work.arguments()
+            pool = message_pool(end, arguments)
+        except Exception as error:  # no room for a copy, say
+            refuse(self._end, self._given, error, tag=tag)
+            raise
         context = end.context(tag, call=word, blocking=blocking, pool=pool)
         return context, algorithm.run(context, *arguments)
 

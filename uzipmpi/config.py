@@ -24,6 +24,7 @@ CHOICES = {
 MEASURED = -1
 # At least a frame header and one tile: smaller chunks would be all overhead.
 MIN_CHUNK_BYTES = 64
+GPU_CHUNK_BYTES = 8 << 20
 # A few chunks of the least size for each of a node's GPUs.
 MIN_STAGING_BYTES = 1 << 20
 
@@ -44,7 +45,7 @@ class Config:
         Smaller messages, of a call or between two ranks within a collective, are not compressed.
         -1: from the size on that pays, measured when the communicator is made.
     chunk_bytes
-        Bytes of values in one frame of a stream.
+        Bytes of values in one frame of a stream; unless set, 8 MiB for messages from GPU memory.
     threads
         Threads of the codec; 0: usable cores divided by the ranks on the node.
     verify
@@ -56,7 +57,8 @@ class Config:
     max_sms
         Most multiprocessors of a GPU that a kernel may occupy; 0: all.
     max_staging_bytes
-        Most GPU memory, per communicator and GPU, that holds values on their way.
+        Most memory of a GPU that holds frames on their way. Larger tensors are cut. Exchanges by
+        ``ipc`` have as much, per communicator.
     timeout
         Seconds after which a kernel gives up waiting for its peer's.
     log
@@ -115,6 +117,15 @@ class Config:
         """
         values = {**_from_environment(os.environ), **_from_rc(), **_checked(options, "option")}
         return cls(**values)
+
+    @property
+    def gpu_chunk_bytes(self) -> int:
+        """``chunk_bytes`` of a message from a GPU's memory: unless it was set, it is larger there.
+
+        A GPU makes a frame of 1 MiB in less time than Python takes to hand it on.
+        """
+        was_set = self.chunk_bytes != type(self).chunk_bytes
+        return self.chunk_bytes if was_set else GPU_CHUNK_BYTES
 
     def replace(self, **options: Any) -> Config:
         """Return a copy with some options changed, checked as by :meth:`resolve`.

@@ -18,10 +18,12 @@ from uzipmpi import link, summary
 from uzipmpi.algorithms.context import TAGS_PER_CALL, Context
 from uzipmpi.algorithms.scratch import Buffers, scratch
 from uzipmpi.config import AGREED, MEASURED, Config
+from uzipmpi.cuda_aware import is_cuda_aware
 from uzipmpi.errors import ConfigError
 from uzipmpi.kernels import device
 from uzipmpi.matching import Matching
 from uzipmpi.stats import Stats
+from uzipmpi.transports import shared
 from uzipmpi.transports.ipc import MAX_RANKS, Ipc, connect
 from uzipmpi.transports.mpi_host import MpiHost
 
@@ -45,6 +47,8 @@ class Handle:
         All ranks have ``MPI_THREAD_MULTIPLE``.
     gpus
         All ranks have the GPU half, and a GPU.
+    shares
+        Messages of GPU buffers stay in memory that the ranks of a node share (``shared.py``).
 
     Attributes
     ----------
@@ -61,6 +65,7 @@ class Handle:
         nodes: Sequence[int],
         threads: bool,
         gpus: bool = False,
+        shares: bool = False,
     ) -> None:
         # Freed when nobody holds the state: operations under way still need it after a Free.
         weakref.finalize(self, _free, private).atexit = False
@@ -86,6 +91,10 @@ class Handle:
             and 1 < self.size <= MAX_RANKS
             and config.transport in ("auto", "ipc")
         )
+        if shares:
+            near = (peer for peer, node in enumerate(nodes) if node == nodes[self.rank])
+            self.transport.neighbours = frozenset(near) - {self.rank}
+        self.shares = shares
         self.matching = Matching()
         # Messages use the lower half of the tags, counted per destination; collectives the third
         # quarter; the last is for persistent collectives, which keep theirs.
@@ -130,7 +139,7 @@ class Handle:
 
     def heir(self, private: MPI.Intracomm, config: Config) -> Handle:
         """Return the state of a duplicate whose ranks are the same; no communication."""
-        return Handle(private, config, self.nodes, self.threads, self.gpus)
+        return Handle(private, config, self.nodes, self.threads, self.gpus, self.shares)
 
 
 class Endpoint(NamedTuple):
@@ -212,7 +221,9 @@ def agree(comm: MPI.Comm, config: Config | ConfigError) -> Handle:
     gpus = all(gpu for *_, gpu in everyone)
     if config.min_bytes == MEASURED:
         config = config.replace(min_bytes=_break_even(private, config, nodes, threads))
-    handle = Handle(private, config, nodes, threads, gpus)
+    shares = gpus and config.transport in ("auto", "mpi-host") and not is_cuda_aware()
+    shares = shares and shared.reaches(private, nodes)
+    handle = Handle(private, config, nodes, threads, gpus, shares)
     if config.transport == "ipc":
         _require_ipc(handle)
     lacking = not threads and compresses(config, handle.one_node)
@@ -268,7 +279,7 @@ def agree_among(comm: MPI.Comm, parent: Handle, config: Config) -> Handle:
         private.Free()
         raise ConfigError(complaint)
     nodes = _nodes_among(private, parent)
-    handle = Handle(private, config, nodes, parent.threads, parent.gpus)
+    handle = Handle(private, config, nodes, parent.threads, parent.gpus, parent.shares)
     keep(comm, handle)
     return handle
 

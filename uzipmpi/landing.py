@@ -21,6 +21,7 @@ from uzipmpi.errors import MismatchError
 from uzipmpi.handle import Endpoint
 from uzipmpi.head import HEAD_BYTES, Head
 from uzipmpi.matching import Held
+from uzipmpi.staging import message_pool
 from uzipmpi.transports.transfer import Arrival
 from uzipmpi.typing import Bytes, DType, Tensor
 
@@ -127,7 +128,7 @@ class Landing:
         head = self.head = Head.unpack(self._seen)
         if head is None:
             return None
-        context = self._end.context(head.tag, pool=places.pool([self._tensor]))
+        context = self._end.context(head.tag, pool=message_pool(self._end, [self._tensor]))
         self._record = context.record
         source = status.Get_source()
         if head.nbytes > self._tensor.nbytes or self._mismatch:

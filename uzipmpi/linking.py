@@ -23,7 +23,7 @@ from uzipmpi.transports import ipc
 from uzipmpi.transports.ipc import Ipc
 from uzipmpi.typing import DType, Tensor
 
-__all__ = ["LEAST_BYTES", "find", "linkable", "memories"]
+__all__ = ["LEAST_BYTES", "find", "linkable", "tensors_of"]
 
 logger = logging.getLogger("uzipmpi")
 
@@ -31,8 +31,16 @@ logger = logging.getLogger("uzipmpi")
 LEAST_BYTES = 64 * 1024
 
 
-def linkable(end: Endpoint, facts: Facts) -> bool:
-    """Whether a collective may go from GPU to GPU, as far as all ranks know."""
+def linkable(end: Endpoint, facts: Facts, *, votes: bool = True) -> bool:
+    """Whether a collective may go from GPU to GPU, as far as all ranks know.
+
+    Parameters
+    ----------
+    end, facts
+        The communicator, and the call.
+    votes
+        A vote comes first, which has to pay.
+    """
     if not end.handle.may_link or end.config.compress == "never":
         return False
     if facts.operation not in linked.OPERATIONS or end.config.verify:
@@ -43,7 +51,7 @@ def linkable(end: Endpoint, facts: Facts) -> bool:
         facts.dtype is DType.BYTES or not isinstance(facts.op, Predefined)
     ):
         return False
-    return facts.nbytes is None or facts.nbytes >= LEAST_BYTES
+    return not votes or facts.nbytes is None or facts.nbytes >= LEAST_BYTES
 
 
 def find(end: Endpoint, arguments: Iterable[Any], *, votes: bool) -> Ipc | None:
@@ -82,17 +90,17 @@ def find(end: Endpoint, arguments: Iterable[Any], *, votes: bool) -> Ipc | None:
     return handle.ipc
 
 
-def memories(arguments: Iterable[Any]) -> list[Any]:
-    """Return the memory of all tensors that are not empty."""
+def tensors_of(arguments: Iterable[Any]) -> list[Tensor]:
+    """Return all tensors that are not empty."""
     tensors: list[Any] = []
     for argument in arguments:
         tensors += argument if isinstance(argument, (list, tuple)) else [argument]
-    return [one.memory for one in tensors if isinstance(one, Tensor) and one.nbytes]
+    return [one for one in tensors if isinstance(one, Tensor) and one.nbytes]
 
 
 def gpu_of(arguments: Iterable[Any]) -> int | None:
     """Return the GPU in whose memory all tensors are that are not empty; None if there is none."""
-    found = {getattr(memory, "device", None) for memory in memories(arguments)}
+    found = {tensor.device for tensor in tensors_of(arguments)}
     return found.pop() if len(found) == 1 else None
 
 

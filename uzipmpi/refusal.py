@@ -65,7 +65,14 @@ class Arguments(NamedTuple):
         return (*counts, *op, *(() if self.root is None else (self.root,)))
 
 
-def refuse(end: Endpoint, given: Arguments, error: Exception, *, votes: bool = False) -> None:
+def refuse(
+    end: Endpoint,
+    given: Arguments,
+    error: Exception,
+    *,
+    votes: bool = False,
+    tag: int | None = None,
+) -> None:
     """Fail in the call that the other ranks are in, if that can be known.
 
     Parameters
@@ -76,6 +83,8 @@ def refuse(end: Endpoint, given: Arguments, error: Exception, *, votes: bool = F
         What is wrong with that.
     votes
         The other ranks may vote about the way the values go, and this one has not.
+    tag
+        The first tag of the call, if this rank has taken one.
     """
     with suppress(Exception):  # the error at hand is the one to raise
         facts = presumed(end, given)
@@ -88,7 +97,7 @@ def refuse(end: Endpoint, given: Arguments, error: Exception, *, votes: bool = F
             return
         algorithm = registry.find(facts.operation, name)
         # In MPI's own collective too: there a word that is nobody's says it.
-        context = end.context(end.handle.collective_tag())
+        context = end.context(end.handle.collective_tag() if tag is None else tag)
         stream = algorithm.run(context, *stand_ins(end, facts, given))
         if not algorithm.in_call_order:
             stream.fail(error)

@@ -203,7 +203,7 @@ def _goes_by_ipc(end: Endpoint, tensor: Tensor, dest: int) -> bool:
         and not config.verify
         and dest != end.handle.rank
         and tensor.nbytes >= HEAD_BYTES
-        and getattr(tensor.memory, "device", None) == ipc.device
+        and tensor.device == ipc.device
     )
 
 

@@ -21,7 +21,7 @@ from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.handle import Endpoint
 from uzipmpi.head import HEAD_BYTES, Head, starts_like_a_head
 from uzipmpi.progress import Kept, Operation, Stages
-from uzipmpi.staging import Staged, reachable
+from uzipmpi.staging import Staged, message_pool, reachable
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import Bytes, Tensor
 
@@ -154,7 +154,7 @@ def prepare(end: Endpoint, tensor: Tensor, dest: int, mode: str) -> Sending | st
             return reason
         algorithm = "whole"
     tag = end.handle.message_tag(dest)
-    context = end.context(tag, pool=places.pool([tensor]))
+    context = end.context(tag, pool=message_pool(end, [tensor]))
     if synchronous:
         context = dataclasses.replace(context, transport=context.transport.synchronous())
     parts, stream = sendrecv.outgoing(context, tensor, dest, tag, algorithm)

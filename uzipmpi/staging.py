@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,23 @@ from mpi4py import MPI
 
 from uzipmpi import buffers
 from uzipmpi.algorithms import places
-from uzipmpi.cuda_aware import is_cuda_aware
+from uzipmpi.algorithms.scratch import Buffers
+from uzipmpi.config import Config
+from uzipmpi.cuda_aware import cuda_aware, is_cuda_aware
+from uzipmpi.errors import ConfigError
+from uzipmpi.handle import Endpoint
 from uzipmpi.progress import Operation, Outcome, Stages
 from uzipmpi.typing import Tensor
 
-__all__ = ["Rounds", "Staged", "reachable", "stand_in", "when_complete"]
+__all__ = [
+    "Rounds",
+    "Staged",
+    "message_pool",
+    "messages_on_gpu",
+    "reachable",
+    "stand_in",
+    "when_complete",
+]
 
 
 class Staged:
@@ -111,6 +123,29 @@ def when_complete(request: MPI.Request, *staged: Staged) -> MPI.Request:
             one.finish()
 
     return operation.begin(stages())
+
+
+def messages_on_gpu(config: Config) -> bool:
+    """Whether the frames of GPU buffers stay in GPU memory, from where MPI takes them.
+
+    Raises
+    ------
+    ConfigError
+        If that is asked for, of an MPI that takes none.
+    """
+    if config.transport == "mpi-device" and not is_cuda_aware():
+        raise ConfigError(
+            f"transport: expected an MPI that takes GPU memory for mpi-device; {cuda_aware()[1]}"
+        )
+    wanted = config.transport in ("auto", "mpi-device") and not config.verify
+    return wanted and is_cuda_aware()
+
+
+def message_pool(end: Endpoint, arguments: Iterable[Any]) -> Buffers:
+    """Return where the messages of a call come from."""
+    shared = bool(end.handle.transport.neighbours)
+    on_gpu = not shared and messages_on_gpu(end.config)
+    return places.pool(arguments, on_gpu=on_gpu, shared=shared)
 
 
 def reachable(tensor: Tensor) -> Tensor:

@@ -58,6 +58,13 @@ class Totals:
         self.calls += 1
         self.plain_bytes += nbytes
 
+    def add_queued(self, nbytes: int, algorithm: str) -> None:
+        """Count a call that was queued on a GPU, untimed: what travels for it is not known here."""
+        self.calls += 1
+        self.coded_bytes += nbytes
+        self.frame_bytes += nbytes
+        self.algorithms[algorithm] += 1
+
     def absorb(self, other: Totals) -> None:
         """Add the sums of another communicator or rank."""
         self.calls += other.calls

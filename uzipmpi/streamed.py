@@ -7,7 +7,6 @@ nothing of them; else the call waits for the stream and is an ordinary message.
 
 from __future__ import annotations
 
-import time
 from typing import Any, NamedTuple
 
 from mpi4py import MPI
@@ -16,8 +15,7 @@ from uzipmpi import buffers
 from uzipmpi.algorithms.linked import memory
 from uzipmpi.handle import Endpoint
 from uzipmpi.kernels.device import Stream
-from uzipmpi.transports.ipc import Job
-from uzipmpi.typing import DType, Tensor
+from uzipmpi.typing import Tensor
 
 __all__ = ["Message", "exchange"]
 
@@ -42,41 +40,45 @@ def exchange(
     ValueError
         If a receive names no rank or no tag, or two types or tags are to travel in one call.
     """
-    started = time.perf_counter()
-    ipc = end.handle.ipc
-    if ipc is None or end.handle.rank in (sent and sent.peer, received and received.peer):
+    handle = end.handle
+    ipc = handle.ipc
+    if ipc is None or handle.rank in (sent and sent.peer, received and received.peer):
         Stream.of(stream).synchronize()
         return False
-    sends = _job(ipc.device, sent, writable=False)
-    receives = _job(ipc.device, received, writable=True)
-    jobs = [*sends, *receives]
-    if not jobs:
+    source = _tensor(ipc.device, sent)
+    place = _tensor(ipc.device, received, writable=True)
+    first, message = (source, sent) if source is not None else (place, received)
+    if first is None or message is None:
         return True
-    if len({(dtype, tag) for _, dtype, tag in jobs}) > 1:
-        raise ValueError("stream: expected one data type and one tag in a call, found two")
-    _, dtype, tag = jobs[0]
+    if source is not None and place is not None:
+        _check_alike(source, place, sent, received)
     ipc.ordered.queue(
         Stream.of(stream, ipc.device),
-        dtype,
+        first.dtype,
         end.config,
-        sends=[job for job, *_ in sends],
-        receives=[job for job, *_ in receives],
-        word=tag,
+        sends=() if source is None or sent is None else ((sent.peer, memory(source)),),
+        receives=() if place is None or received is None else ((received.peer, memory(place)),),
+        word=message.tag,
     )
-    nbytes = sum(tensor.nbytes for (_, tensor), *_ in sends)
-    name = "Sendrecv" if sends and receives else "Send" if sends else "Recv"
-    seconds = time.perf_counter() - started
-    end.handle.stats.add(name, nbytes, nbytes, seconds, algorithm="ipc")
+    name = "Recv" if source is None else "Send" if place is None else "Sendrecv"
+    handle.stats[name].add_queued(first.nbytes, "ipc")
     return True
 
 
-def _job(device: int, message: Message | None, *, writable: bool) -> list[tuple[Job, DType, int]]:
+def _tensor(device: int, message: Message | None, *, writable: bool = False) -> Tensor | None:
+    """Return what a message is about; None if that is nothing."""
     if message is None or message.peer == MPI.PROC_NULL:
-        return []
-    if message.peer == MPI.ANY_SOURCE or message.tag == MPI.ANY_TAG:
+        return None
+    if writable and (message.peer == MPI.ANY_SOURCE or message.tag == MPI.ANY_TAG):
         raise ValueError("stream: expected a rank and a tag to receive from, found a wildcard")
-    tensor: Tensor | None = buffers.block(message.buf, writable=writable)
-    if tensor is None or getattr(tensor.memory, "device", None) != device:
+    tensor = buffers.block(message.buf, writable=writable)
+    if tensor is None or tensor.device != device:
         raise TypeError(f"stream: expected a buffer in the memory of GPU {device}, found another")
-    job = [((message.peer, memory(tensor)), tensor.dtype, message.tag)]
-    return job if tensor.nbytes else []
+    return tensor if tensor.nbytes else None
+
+
+def _check_alike(
+    source: Tensor, place: Tensor, sent: Message | None, received: Message | None
+) -> None:
+    if source.dtype is not place.dtype or (sent and sent.tag) != (received and received.tag):
+        raise ValueError("stream: expected one data type and one tag in a call, found two")

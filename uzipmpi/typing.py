@@ -102,6 +102,12 @@ class Tensor:
         return not isinstance(self.memory, np.ndarray)
 
     @property
+    def device(self) -> int | None:
+        """Ordinal of the GPU in whose memory the values are; None in host memory."""
+        memory: Any = self.memory
+        return memory.device if self.on_device else None  # NumPy's have a device as well, "cpu"
+
+    @property
     def nbytes(self) -> int:
         """Size in bytes."""
         return self.memory.size

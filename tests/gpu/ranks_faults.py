@@ -6,6 +6,7 @@ error or the right result, and the communicator goes on working.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import sys
 from collections.abc import Callable, Iterator
@@ -20,12 +21,13 @@ from mpi4py import MPI
 
 import uzipmpi
 from uzipmpi.algorithms import gpu_steps
-from uzipmpi.kernels import codec, device_pool
+from uzipmpi.kernels import codec, device, device_pool
 from uzipmpi.transports.mpi_host import MpiHost
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import Bytes
 
 gpu_half = emulated_module.install(Path(sys.argv[1]))
+from device_buffer import DeviceBuffer  # noqa: E402
 from device_operations import DeviceOperations  # noqa: E402
 
 # What fails, and what the driver says. Memory is asked for once more when all that is kept is free.
@@ -91,7 +93,7 @@ def outcome(operations: DeviceOperations, name: str) -> str:
 def nothing_held() -> bool:
     """Whether no step that failed kept its room."""
     return all(
-        gpu_steps._gpu(ordinal)._staging._held_bytes == 0
+        gpu_steps.gpu_at(ordinal)._staging._held_bytes == 0
         for ordinal in range(gpu_half.device_count())
     )
 
@@ -106,7 +108,8 @@ def attempt(operations: DeviceOperations, name: str, culprit: int, what: str, sp
     label = name, comm.config.allreduce, comm.config.p2p, culprit, what, spared, found
     assert "wrong" not in found, label
     hit = is_culprit and driver.hits == FAILURES[what][1]
-    if hit:
+    # Without room for a message in the GPU's memory it takes the way of the host.
+    if hit and not (what == "allocate" and comm.config.transport == "mpi-device"):
         assert mine.startswith("Exception: "), label
         assert FAILURES[what][0] in mine, label
     driver.arm("", 0)
@@ -135,22 +138,48 @@ def failing(comm: uzipmpi.Comm) -> None:
     assert all(hits.values()), hits
 
 
+def without_a_copy(comm: uzipmpi.Comm) -> None:
+    """In place, what is sent is copied first: if there is no room, the other ranks are told."""
+    values = DeviceBuffer(np.ones(6000 * comm.size, np.float32))
+    driver.arm("allocate" if comm.rank == 0 else "", 0)
+    try:
+        comm.Alltoall(MPI.IN_PLACE, values)
+        text = ""
+    except (uzipmpi.Error, MPI.Exception) as error:
+        text = str(error)
+    found = MPI.COMM_WORLD.allgather(text)
+    assert "out of memory" in found[0], found
+    assert all(found), found
+    driver.arm("", 0)
+    comm.Alltoall(MPI.IN_PLACE, values)
+
+
 class Wire:
     """Damages the directory of the next frame: only a GPU looks at more than its header."""
 
     def __init__(self) -> None:
         self.armed = False
+        self.on_gpu = False  # whether a message was sent from there
 
     def isend(self, host: MpiHost, memory: Bytes, dest: int, tag: int) -> Transfer:
         """Send a message, damaged if that is due and it is a frame with a directory."""
+        self.on_gpu = self.on_gpu or isinstance(memory, device.DeviceMemory)
         if self.armed and memory.size > codec.HEADER_BYTES:
-            header = codec.info(memory[: codec.HEADER_BYTES])
+            content = on_host(memory).copy()
+            header = codec.info(content[: codec.HEADER_BYTES])
             if header.codec == "tier" and header.tail_bytes:
                 self.armed = False
-                memory = memory.copy()
+                memory = content
                 tails = header.frame_bytes - header.tail_bytes
                 memory[tails - 16 : tails] ^= np.uint8(0x5A)
         return _isend(host, memory, dest, tag)
+
+
+def on_host(memory: Any) -> Bytes:
+    """Return a message's bytes: the emulated GPU's memory is the host's."""
+    if isinstance(memory, np.ndarray):
+        return memory
+    return np.ctypeslib.as_array((ctypes.c_uint8 * memory.size).from_address(memory.address))
 
 
 def damaged(comm: uzipmpi.Comm) -> None:
@@ -172,6 +201,7 @@ def damaged(comm: uzipmpi.Comm) -> None:
                 after = MPI.COMM_WORLD.allgather(outcome(operations, name))
                 assert set(after) == {"right"}, (*label, "afterwards", after)
     assert nothing_held()
+    assert wire.on_gpu == (comm.config.transport == "mpi-device")
 
 
 driver = Driver(gpu_half)
@@ -184,6 +214,7 @@ def main() -> None:
     comm = uzipmpi.Comm(MPI.COMM_WORLD, compress="always", min_bytes=0, chunk_bytes=8192)
     comm.Set_errhandler(MPI.ERRORS_RETURN)
     failing(comm)
+    without_a_copy(comm)
     damaged(comm)
 
 

@@ -142,6 +142,18 @@ def messages(comm: uzipmpi.Comm) -> None:
     assert comm.stats["Isend"].algorithms["ipc"]
 
 
+def before_connecting(comm: uzipmpi.Comm) -> None:
+    """A rank with host buffers in the first call, which must not take it for a GPU's."""
+    mine, stream = values(DType.FLOAT32, COUNT), Stream(GPU)
+    wanted, total = blank(DType.FLOAT32, COUNT), blank(DType.FLOAT32, COUNT)
+    uzipmpi.Comm(reference).Allreduce(mine, wanted)
+    gpu = OnGpu(mine, stream)
+    stream.synchronize()
+    comm.Allreduce(gpu.spec if rank else mine, total)
+    assert total.tobytes() == wanted.tobytes()
+    assert not comm.stats["Allreduce"].algorithms["ipc"]
+
+
 def mixed(comm: uzipmpi.Comm) -> None:
     """A rank without GPU buffers, a host receive of a GPU message, a receive that is too small."""
     stream = Stream(GPU)
@@ -200,11 +212,16 @@ def abandoned() -> None:
 
 
 def main() -> None:
-    for transport in ("auto", "ipc"):
+    for transport, codec in (("auto", "auto"), ("ipc", "tier")):
         comm = uzipmpi.Comm(
-            MPI.COMM_WORLD.Dup(), transport=transport, max_staging_bytes=4 << 20, timeout=20
+            MPI.COMM_WORLD.Dup(),
+            transport=transport,
+            codec=codec,
+            max_staging_bytes=4 << 20,
+            timeout=20,
         )
         comm.Set_errhandler(MPI.ERRORS_RETURN)
+        before_connecting(comm)
         collectives(comm)
         assert comm.stats["Allreduce"].algorithms["ipc"]
         if transport == "ipc":

@@ -7,18 +7,41 @@ from pathlib import Path
 
 import pytest
 
+# What MPI is told it can reach it reaches here: the emulated GPU's memory is the host's.
+HOST = {"UZIPMPI_TRANSPORT": "mpi-host", "UZIPMPI_CUDA_AWARE": "0"}
+PARTLY = {"UZIPMPI_TRANSPORT": "mpi-host", "UZIPMPI_CUDA_AWARE": "1"}
+DEVICE = {"UZIPMPI_TRANSPORT": "mpi-device", "UZIPMPI_CUDA_AWARE": "1"}
 
-@pytest.mark.parametrize(("n", "aware"), [(2, 0), (3, 0), (2, 1)])
-def test_gpu_buffers(mpirun: Callable[..., str], gpu_module: Path, n: int, aware: int) -> None:
-    """What MPI is told it can reach it reaches here: the emulated GPU's memory is the host's."""
-    env = {"UZIPMPI_CUDA_AWARE": str(aware)}
+
+@pytest.mark.parametrize(
+    ("n", "env"),
+    [(2, HOST), (3, HOST), (2, PARTLY), (3, DEVICE)],
+    ids=["2-host", "3-host", "2-partly", "3-device"],
+)
+def test_gpu_buffers(
+    mpirun: Callable[..., str], gpu_module: Path, n: int, env: dict[str, str]
+) -> None:
+    """Whether frames come by host memory, by GPU memory, or plain messages by GPU memory only."""
     assert "all the same" in mpirun(n, "ranks_device.py", gpu_module, timeout=300, env=env)
 
 
-@pytest.mark.parametrize("n", [2, 3])
-def test_faults(mpirun: Callable[..., str], gpu_module: Path, n: int) -> None:
-    mpirun(n, "ranks_faults.py", gpu_module, timeout=300)
+@pytest.mark.parametrize(
+    ("n", "env"), [(2, HOST), (3, HOST), (2, DEVICE)], ids=["2-host", "3-host", "2-device"]
+)
+def test_faults(mpirun: Callable[..., str], gpu_module: Path, n: int, env: dict[str, str]) -> None:
+    mpirun(n, "ranks_faults.py", gpu_module, timeout=300, env=env)
 
 
 def test_limits(mpirun: Callable[..., str], gpu_module: Path) -> None:
-    mpirun(2, "ranks_limits.py", gpu_module, timeout=300)
+    assert "steady" in mpirun(2, "ranks_limits.py", gpu_module, timeout=300, env=HOST)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_shared_memory(mpirun: Callable[..., str], gpu_module: Path, n: int) -> None:
+    assert "notes" in mpirun(n, "ranks_shared.py", gpu_module, timeout=300)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_connected_gpus(mpirun: Callable[..., str], gpu_module: Path, n: int) -> None:
+    """Processes of one host, each with an emulated GPU whose memory the others reach."""
+    assert "all the same" in mpirun(n, "ranks_linked.py", gpu_module, timeout=300)

@@ -46,6 +46,30 @@ def test_frames_pass_between_cpu_and_gpu(name: str, pattern: str, dtype: DType) 
     assert (cupy.asnumpy(values) == tensor.memory).all()
 
 
+def test_fewer_blocks_take_longer_and_give_the_same() -> None:
+    """A cap that a launch ignored would show in its time alone."""
+    values = on_device(tensor_of("normal", DType.BFLOAT16, 16_000 * TILE, seed=9))
+    frame = cupy.empty(codec.bound(values.size // 2, DType.BFLOAT16), np.uint8)
+    gpu.encode(values, frame, dtype=DType.BFLOAT16)
+    frame = frame[: codec.info(cupy.asnumpy(frame[:64])).frame_bytes]
+    out, status = cupy.empty_like(values), cupy.zeros(1, np.uint32)
+
+    def milliseconds(max_blocks: int) -> float:
+        times = []
+        for _ in range(5):
+            start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+            start.record()
+            gpu.decode(frame, out, status, dtype=DType.BFLOAT16, max_blocks=max_blocks)
+            stop.record()
+            stop.synchronize()
+            times.append(cupy.cuda.get_elapsed_time(start, stop))
+            assert (out == values).all()
+        return min(times)
+
+    assert milliseconds(4) > 4 * milliseconds(0)
+    assert int(status[0]) == 0
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("options", [{}, {"codec": "ans"}, {"verify": True}, {"codec": "raw"}])
 def test_compress_and_decompress(dtype: Any, options: dict[str, Any]) -> None:

@@ -321,11 +321,9 @@ def test_what_is_refused() -> None:
     rank, other = linked(2)
     memory, status = rank.room(1000), device.pinned(4)
     handle = other.links.handle
-    with pytest.raises(
-        ValueError, match=r"expected rank 1 of 2 with 2\^1 slots, found rank 0 of 2"
-    ):
+    with pytest.raises(ValueError, match=r"expected rank 1 of 2 with 2.1 slots, found rank 0 of 2"):
         rank.links.connect(1, rank.links.handle)
-    with pytest.raises(ValueError, match=r"expected ranks other than 0, found \[0\]"):
+    with pytest.raises(ValueError, match=r"peers that are connected, found .0."):
         rank.exchange(DType.BYTES, sends=[(0, memory)])
     with pytest.raises(ValueError, match="whole number of values of 8 bytes, found 999"):
         rank.exchange(DType.FLOAT64, sends=[(1, memory[:999])])
@@ -338,7 +336,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="codec auto, tier or raw between GPUs, found ans"):
         rank.exchange(DType.FLOAT32, sends=[(1, memory)], codec="ans")
     rank.links.disconnect()
-    with pytest.raises(ValueError, match=r"peers that are connected, found \[1\]"):
+    with pytest.raises(ValueError, match=r"peers that are connected, found .1."):
         rank.exchange(DType.BYTES, sends=[(1, memory)])
     rank.links.connect(1, handle)
     for _ in range(2):

@@ -27,6 +27,9 @@ __all__ = ["MAX_RANKS", "Ipc", "Lane", "Route", "connect"]
 
 MAX_RANKS = 8
 STATUS_BYTES = 4
+# Smaller messages are there sooner as they are: over NVLink a megabyte takes 3 microseconds
+# (docs/performance.md).
+CODED_BYTES = 8 << 20
 # Bytes travel as values of a type that has their size, uncoded.
 CARRIER = DType.FLOAT8_E5M2
 Job = tuple[int, DeviceMemory]
@@ -52,6 +55,7 @@ class Route:
         self._timeout = timeout
         self._status = device.pinned(STATUS_BYTES, links.device)
         self._status[:] = 0
+        self._found = self._status.view(np.uint32)
         self._last: Stream | None = None
         self._lock = threading.Lock()
 
@@ -101,7 +105,7 @@ class Route:
                 fold=fold,
                 word=word,
                 status=self._status,
-                codec=_codec(dtype, config),
+                codec=_codec(dtype, config, sends),
                 max_blocks=config.max_sms,
                 at_once=self._at_once,
                 timeout=self._timeout,
@@ -127,8 +131,8 @@ class Route:
         mpi4py.MPI.Exception
             With the reason, again and again: the route cannot be used any more.
         """
-        if complaint := link.complaint(int(self._status.view(np.uint32)[0])):
-            raise failure(f"exchange between GPUs: {complaint}")
+        if self._found[0]:
+            raise failure(f"exchange between GPUs: {link.complaint(int(self._found[0]))}")
 
     def settle(self) -> None:
         """Wait for all that is queued."""
@@ -136,8 +140,10 @@ class Route:
             self._last.synchronize()
 
 
-def _codec(dtype: DType, config: Config) -> str:
+def _codec(dtype: DType, config: Config, sends: Sequence[Job]) -> str:
     if dtype is DType.BYTES:
+        return "raw"
+    if config.codec == "auto" and all(memory.size < CODED_BYTES for _, memory in sends):
         return "raw"
     return "auto" if config.codec == "ans" else config.codec  # whose blocks are too large
 

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 from mpi4py import MPI
 
-from uzipmpi.transports.transfer import Transfer
+from uzipmpi.transports import shared
+from uzipmpi.transports.failure import failure
+from uzipmpi.transports.transfer import Ready, Transfer
 from uzipmpi.typing import Bytes
 
 __all__ = ["MpiHost"]
@@ -31,6 +33,8 @@ class MpiHost:
         This rank, and how many there are.
     bytes_sent, messages_sent
         What this rank has sent or begun to send.
+    neighbours
+        The ranks, of the communicator, with which this one shares memory.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -41,6 +45,7 @@ class MpiHost:
         self.messages_sent = 0
         self._isend = comm.Isend
         self._ranks: Sequence[int] = range(self.size)
+        self.neighbours: frozenset[int] = frozenset()
 
     def among(self, ranks: Sequence[int]) -> MpiHost:
         """Return a transport between some of the ranks, which are numbered by their place."""
@@ -61,6 +66,45 @@ class MpiHost:
         self.messages_sent += 1
         with counted(memory) as (count, datatype):
             return Transfer(self._isend([memory, count, datatype], self._ranks[dest], tag), memory)
+
+    def send_all(self, memory: Bytes, dests: Sequence[int], tag: int) -> list[Transfer]:
+        """Start sending ``memory`` to some ranks; it stays where it is for those that share it."""
+        transfers = []
+        for dest in dests:
+            noted = shared.note(memory, self._ranks[dest]) if self.is_near(dest) else None
+            if noted is None:
+                transfers.append(self.isend(memory, dest, tag))
+                continue
+            message, returned = noted
+            transfers += [self.isend(message, dest, tag), Ready(returned)]
+            self.bytes_sent += memory.size - message.size
+        return transfers
+
+    def arrived(self, buffer: Bytes, nbytes: int, gpu: int) -> shared.Arrival | None:
+        """Return where a message is that stayed there; None if it came to ``buffer``.
+
+        Parameters
+        ----------
+        buffer, nbytes
+            What was received.
+        gpu
+            The GPU that will read it, which should find it page-locked.
+
+        Raises
+        ------
+        mpi4py.MPI.Exception
+            If it is in memory that cannot be opened.
+        """
+        if not self.neighbours or nbytes != shared.NOTE_BYTES:
+            return None
+        try:
+            return shared.arrival(buffer[:nbytes], self.comm.rank, gpu)
+        except OSError as error:
+            raise failure(f"cannot open the memory of a rank on this node: {error}") from error
+
+    def is_near(self, rank: int) -> bool:
+        """Whether a rank shares memory with this one."""
+        return self._ranks[rank] in self.neighbours
 
     def irecv(self, memory: Bytes, source: int, tag: int) -> Transfer:
         """Start receiving at most ``memory.size`` bytes; a larger message fails the transfer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
@@ -145,7 +146,8 @@ def wait_any(requests: Sequence[MPI.Request]) -> None:
     function returns at once.
     """
     if any(type(request) is Ready for request in requests):
-        return  # it takes microseconds, and MPI cannot wait for it
+        time.sleep(0)  # it takes microseconds, and MPI cannot wait for it
+        return
     status = MPI.Status()
     active = [request for request in requests if request != MPI.REQUEST_NULL]
     try:
