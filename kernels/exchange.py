@@ -23,13 +23,12 @@ GPU = {2: "CUDA", 10: "ROCm", 13: "managed CUDA"}
 _ROCM = 10
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 _DTYPES = {
-  (2, 16)
-      : DType.FLOAT16,
-  (2, 32)
-      : DType.FLOAT32,
-  (2, 64)
-      : DType.FLOAT64,
-  (4, 16) : DType.BFLOAT16, (10, 8) : DType.FLOAT8_E4M3FN, (12, 8) : DType.FLOAT8_E5M2,
+    (2, 16): DType.FLOAT16,
+    (2, 32): DType.FLOAT32,
+    (2, 64): DType.FLOAT64,
+    (4, 16): DType.BFLOAT16,
+    (10, 8): DType.FLOAT8_E4M3FN,
+    (12, 8): DType.FLOAT8_E5M2,
 }
 """Data types by DLPack's type code (``DLDataTypeCode``) and bits."""
 
@@ -106,7 +105,7 @@ def export(array: object, stream: int | None = None) -> Exported:
         return tensor
     interface = interface_of(array)
     on_gpu = dlpack_device(array) is not None
-#Before version 3 it had no stream.
+    # Before version 3 it had no stream.
     if interface is not None and (interface.get("version", 0) >= 3 or not on_gpu):
         return _from_interface(array, interface)
     if not on_gpu:
@@ -126,7 +125,7 @@ def is_torch(array: object) -> bool:
 @functools.cache
 def _torch_stream(torch: Any) -> Callable[[int], int]:
     """Return what tells the handle of torch's current stream on a GPU."""
-#Without making an object of it : a tenth of the time.
+    # Without making an object of it : a tenth of the time.
     fast: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return fast or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
@@ -221,7 +220,7 @@ _is_valid.restype, _is_valid.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.
 
 
 def _from_dlpack(array: Any, stream: int | None) -> Exported:
-#The default stream of CUDA is 1, since 0 could mean two; that of ROCm is 0.
+    # The default stream of CUDA is 1, since 0 could mean two; that of ROCm is 0.
     default = 0 if array.__dlpack_device__()[0] == _ROCM else 1
     consumer = default if stream is None else stream
     try:
@@ -245,7 +244,7 @@ def _from_dlpack(array: Any, stream: int | None) -> Exported:
         device=tensor.device_id,
         writable=not read_only,
         producer=default if stream is None else None,
-#A capsule that nobody consumes calls the tensor's deleter when it goes.
+        # A capsule that nobody consumes calls the tensor's deleter when it goes.
         owner=capsule,
     )
 

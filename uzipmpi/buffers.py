@@ -160,7 +160,8 @@ def plain(spec: Any) -> Any:
         items[0] = view
     if len(items) > 1 and isinstance(items[-1], (str, np.dtype)):
         element = _element(items[-1])
-        if element and (element.dtype in extra or isinstance(items[-1], np.dtype)):
+        # mpi4py has no "float32".
+        if element and (element.dtype is not DType.BYTES or isinstance(items[-1], np.dtype)):
             items[-1] = datatype(element.dtype, items[-1])
     elif kind in extra and (len(items) == 1 or not isinstance(items[-1], MPI.Datatype)):
         items.append(datatype(kind))

@@ -210,6 +210,13 @@ def test_our_datatypes() -> None:
     assert buffers.datatype(DType.FLOAT32) == MPI.FLOAT
 
 
+def test_numpys_names_of_types() -> None:
+    values = np.arange(3, dtype=np.float32)
+    assert buffers.plain([values, "float32"])[1] == MPI.FLOAT
+    assert buffers.plain([values, 3, "f"])[1:] == [3, MPI.FLOAT]
+    assert buffers.plain([np.arange(3, dtype=np.int32), "i"])[1] == "i"
+
+
 @pytest.fixture
 def without_half(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """mpi4py's wheel on an MPI without half precision: the type has a handle, of nothing."""
