@@ -126,6 +126,8 @@ void mutate_block(Frame* frame, const Header& header, Random& random) {
 }
 
 void mutate_structure(Frame* frame, const Header& header, Random& random) {
+  // A header that was mended may ask for more than there is.
+  if (Sections::of(header).tails > frame->size()) return;
   const size_t choice = header.codec == static_cast<uint8_t>(Codec::kAns) ? below(random, 4) : 0;
   if (choice == 0) {
     mutate_directory(frame, header, random);
@@ -210,7 +212,7 @@ Frame mutated(const uint8_t* bytes, size_t n, Random& random) {
   if (below(random, 2) == 0) mend_tiles(&frame);
   if (below(random, 8) == 0) {
     const Header header = mend_header(frame.data());
-    mutate_directory(&frame, header, random);
+    if (Sections::of(header).tails <= frame.size()) mutate_directory(&frame, header, random);
     mend_sizes(header, &frame);
   }
   return frame;
