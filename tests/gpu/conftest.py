@@ -14,16 +14,16 @@ collect_ignore = [] if os.environ.get("UZIPMPI_SANITIZE") else ["test_hostile_fr
 sys.path[:0] = [str(HERE), str(HERE.parent / "kernels")]
 
 import emulated_module  # noqa: E402
-from emulator import Emulator, build  # noqa: E402
-
-
-@pytest.fixture(scope="session")
-def emulator(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
-    """The GPU codec on this processor."""
-    return Emulator(build(tmp_path_factory.mktemp("emulator")))
+from emulator import Emulator  # noqa: E402
 
 
 @pytest.fixture(scope="session")
 def gpu_module(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled GPU half for the emulated GPU: see emulated_module.py."""
     return emulated_module.build(tmp_path_factory.mktemp("gpu_module"))
+
+
+@pytest.fixture(scope="session")
+def emulator(gpu_module: Path) -> Emulator:
+    """The GPU codec on this processor."""
+    return Emulator(emulated_module.load(gpu_module))

@@ -40,13 +40,19 @@ def build(folder: Path, *options: str) -> Path:
     return module
 
 
-def install(path: Path) -> ModuleType:
-    """Make the module at ``path`` the GPU half of this process."""
+def load(path: Path) -> ModuleType:
+    """Return the module at ``path``, which nobody else will find."""
     spec = importlib.util.spec_from_file_location(NAME, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"expected an extension module, found {path}")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def install(path: Path) -> ModuleType:
+    """Make the module at ``path`` the GPU half of this process."""
+    module = load(path)
     _be_gpu_half(module)
     return module
 

@@ -1,13 +1,11 @@
-"""The GPU codec compiled for a processor that plays the lanes of the GPU in turn."""
+"""The GPU codec on the emulated GPU, whose memory is that of arrays."""
 
 from __future__ import annotations
 
-import ctypes
-import subprocess
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
-from emulated_objects import KERNELS, compile_sources
 
 from uzipmpi.kernels import codec
 from uzipmpi.typing import Bytes, DType
@@ -15,16 +13,7 @@ from uzipmpi.typing import Bytes, DType
 HERE = Path(__file__).parent
 GUARD = 64  # bytes behind a buffer that must stay as they are
 POISON = 0xA5
-
-
-def build(folder: Path) -> Path:
-    """Compile the GPU sources as C++; return the library."""
-    names = ("codec_face_gpu.cu", "encode_gpu.cu", "ans_encode_gpu.cu", "decode_gpu.cu")
-    sources = [*(KERNELS / name for name in names), HERE / "emulated.cpp"]
-    objects = compile_sources(sources)
-    library = folder / "emulated.so"
-    subprocess.run(["g++", "-shared", *objects, "-o", library], check=True)
-    return library
+DEFAULT_STREAM = (-1, 0)  # of the current device, where all is done at once
 
 
 def aligned(size: int, offset: int = 0) -> Bytes:
@@ -37,28 +26,8 @@ def aligned(size: int, offset: int = 0) -> Bytes:
 class Emulator:
     """Encodes and decodes as the GPU does; checks that nothing but the output changes."""
 
-    def __init__(self, library: Path) -> None:
-        self.library = ctypes.CDLL(str(library))
-        pointer, count, code = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int
-        self.library.emulated_encode.restype = ctypes.c_char_p
-        self.library.emulated_encode.argtypes = [
-            pointer,
-            count,
-            code,
-            pointer,
-            pointer,
-            *[code] * 5,
-        ]
-        self.library.emulated_decode.restype = ctypes.c_char_p
-        self.library.emulated_decode.argtypes = [
-            pointer,
-            count,
-            code,
-            count,
-            pointer,
-            pointer,
-            code,
-        ]
+    def __init__(self, gpu: ModuleType) -> None:
+        self.gpu = gpu
         self.scratch = aligned(16)
         self.scratch[:16] = 0
 
@@ -78,19 +47,17 @@ class Emulator:
         count = values.size // dtype.itemsize
         room = codec.bound(count, dtype)
         frame = aligned(room)
-        failure = self.library.emulated_encode(
+        self.gpu.encode(
             source.ctypes.data,
             count,
             dtype,
             frame.ctypes.data,
             self.scratch.ctypes.data,
+            codec_name,
             menu,
-            codec_name == "raw",
-            codec_name == "ans" or (codec_name == "auto" and dtype.itemsize == 1),
-            codec_name in ("tier", "ans"),
             blocks,
+            *DEFAULT_STREAM,
         )
-        assert failure is None, failure
         assert (frame[room:] == POISON).all()
         assert not self.scratch[:16].any()
         return frame[: codec.info(frame[:64]).frame_bytes].copy()
@@ -105,7 +72,7 @@ class Emulator:
         size = count * dtype.itemsize
         values = aligned(size, offset)
         status = np.zeros(1, np.uint32)
-        failure = self.library.emulated_decode(
+        self.gpu.decode(
             source.ctypes.data,
             frame.size,
             dtype,
@@ -113,7 +80,7 @@ class Emulator:
             values.ctypes.data,
             status.ctypes.data,
             blocks,
+            *DEFAULT_STREAM,
         )
-        assert failure is None, failure
         assert (values[size:] == POISON).all()
         return int(status[0]), values[:size]

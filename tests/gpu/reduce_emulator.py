@@ -1,22 +1,16 @@
-"""The GPU's fused kernels compiled for a processor that plays the lanes of the GPU in turn."""
+"""The GPU's fused kernels on the emulated GPU, whose memory is that of arrays."""
 
 from __future__ import annotations
 
-import ctypes
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from types import ModuleType
 
 import numpy as np
-from emulated_objects import KERNELS, compile_sources
-from emulator import GUARD, HERE, POISON, aligned
+from emulator import DEFAULT_STREAM, GUARD, POISON, aligned
 
 from uzipmpi.kernels import codec, reduce
 from uzipmpi.typing import Bytes, DType
-
-PLAIN = 2**64 - 1
-SCRATCH_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -28,77 +22,24 @@ class Input:
     offset: int = 0
 
 
-class FoldArguments(ctypes.Structure):
-    """EmulatedFold of emulated_reduce.cpp."""
-
-    _fields_ = [
-        ("op", ctypes.c_int),
-        ("dtype", ctypes.c_int),
-        ("count", ctypes.c_uint64),
-        ("divisor", ctypes.c_int),
-        ("before", ctypes.c_void_p),
-        ("n_inputs", ctypes.c_int),
-        ("memories", ctypes.POINTER(ctypes.c_void_p)),
-        ("frame_bytes", ctypes.POINTER(ctypes.c_uint64)),
-    ]
-
-
-def build(folder: Path, *options: str) -> Path:
-    """Compile the GPU sources as C++; return the library."""
-    names = ("reduce_face_gpu.cu", "reduce_gpu.cu", "reduce_encode_gpu.cu", "shards_gpu.cu")
-    sources = [*(KERNELS / name for name in names), HERE / "emulated_reduce.cpp"]
-    objects = compile_sources(sources, *options)
-    library = folder / "emulated_reduce.so"
-    subprocess.run(["g++", "-shared", *options, *objects, "-o", library], check=True)
-    return library
-
-
 class ReduceEmulator:
     """Folds and encodes as the GPU does; checks that nothing but the outputs changes."""
 
-    def __init__(self, library: Path) -> None:
-        self.library = ctypes.CDLL(str(library))
-        pointer, number = ctypes.c_void_p, ctypes.c_int
-        fold = ctypes.POINTER(FoldArguments)
-        self._declare("emulated_reduce", fold, pointer, pointer, number)
-        self._declare("emulated_accumulate", fold, pointer, pointer, number)
-        self._declare("emulated_reduce_encode", fold, pointer, number, *[pointer] * 4, number)
-        self._declare(
-            "emulated_encode_shards", *[pointer] * 3, number, number, pointer, *[number] * 4
-        )
-        self.scratch = aligned(SCRATCH_BYTES * 64)
+    def __init__(self, gpu: ModuleType) -> None:
+        self.gpu = gpu
+        self.scratch = aligned(gpu.SCRATCH_BYTES * gpu.MAX_SHARDS)
         self.scratch[:] = 0
 
-    def _declare(self, name: str, *types: type) -> None:
-        function = getattr(self.library, name)
-        function.restype, function.argtypes = ctypes.c_char_p, types
-
-    def _arguments(
-        self,
-        op: str,
-        inputs: Sequence[Input],
-        dtype: DType,
-        count: int,
-        divisor: int,
-        before: Bytes | None,
-    ) -> tuple[FoldArguments, list[Bytes]]:
+    def _placed(self, inputs: Sequence[Input]) -> tuple[list[Bytes], list[int], list[int]]:
+        """Return copies of the inputs in guarded memory, their addresses, and their sizes."""
         memories = []
         for source in inputs:
             memory = aligned(source.memory.size, source.offset)
             memory[: source.memory.size] = source.memory
             memories.append(memory)
-        n = len(inputs)
-        sizes = [source.memory.size if source.is_frame else PLAIN for source in inputs]
-        return FoldArguments(
-            reduce.OPS.index(op),
-            dtype,
-            count,
-            divisor,
-            None if before is None else before.ctypes.data,
-            n,
-            (ctypes.c_void_p * n)(*(memory.ctypes.data for memory in memories)),
-            (ctypes.c_uint64 * n)(*sizes),
-        ), memories
+        plain = self.gpu.PLAIN_VALUES
+        sizes = [source.memory.size if source.is_frame else plain for source in inputs]
+        return memories, [memory.ctypes.data for memory in memories], sizes
 
     def reduce(
         self,
@@ -115,17 +56,25 @@ class ReduceEmulator:
         blocks: int = 0,
     ) -> tuple[int, Bytes]:
         """Return the status and the result; it is written over the plain input ``in_place``."""
-        arguments, memories = self._arguments(op, inputs, dtype, count, divisor, before)
+        memories, places, sizes = self._placed(inputs)
         wide = 8 if dtype is DType.FLOAT64 else 4
         size = count * (wide if accumulate else dtype.itemsize)
         out = aligned(size, offset) if in_place is None else memories[in_place]
         status = np.zeros(1, np.uint32)
-        name = "emulated_accumulate" if accumulate else "emulated_reduce"
-        failure = getattr(self.library, name)(
-            arguments, out.ctypes.data, status.ctypes.data, blocks
+        function = self.gpu.decode_accumulate if accumulate else self.gpu.decode_reduce
+        function(
+            reduce.OPS.index(op),
+            dtype,
+            count,
+            *(() if accumulate else (divisor,)),
+            0 if before is None else before.ctypes.data,
+            places,
+            sizes,
+            out.ctypes.data,
+            status.ctypes.data,
+            blocks,
+            *DEFAULT_STREAM,
         )
-        if failure is not None:
-            raise ValueError(failure.decode())
         assert (out[size:] == POISON).all()
         for i, (source, memory) in enumerate(zip(inputs, memories, strict=True)):
             assert i == in_place or (memory[: source.memory.size] == source.memory).all()
@@ -146,7 +95,7 @@ class ReduceEmulator:
         blocks: int = 0,
     ) -> tuple[int, Bytes | None, Bytes]:
         """Return the status, the result (None unless kept), and its frame's memory."""
-        arguments, memories = self._arguments(op, inputs, dtype, count, divisor, None)
+        memories, places, sizes = self._placed(inputs)
         size, room = count * dtype.itemsize, codec.bound(count, dtype)
         out = (aligned(size) if in_place is None else memories[in_place]) if keep else None
         frame, status = aligned(room), np.zeros(1, np.uint32)
@@ -154,18 +103,23 @@ class ReduceEmulator:
         if like is not None:
             header = aligned(64)
             header[:64] = like[:64]
-        failure = self.library.emulated_reduce_encode(
-            arguments,
-            None if header is None else header.ctypes.data,
+        self.gpu.decode_reduce_encode(
+            reduce.OPS.index(op),
+            dtype,
+            count,
+            divisor,
+            0,
+            places,
+            sizes,
+            0 if header is None else header.ctypes.data,
             base_shift,
-            None if out is None else out.ctypes.data,
+            0 if out is None else out.ctypes.data,
             frame.ctypes.data,
             self.scratch.ctypes.data,
             status.ctypes.data,
             blocks,
+            *DEFAULT_STREAM,
         )
-        if failure is not None:
-            raise ValueError(failure.decode())
         assert (frame[room:] == POISON).all()
         assert out is None or (out[size:] == POISON).all()
         assert not self.scratch.any()
@@ -187,25 +141,21 @@ class ReduceEmulator:
         """Return the frames of tensors that lie one behind the other from ``offset`` on."""
         memory = aligned(sum(shard.size for shard in shards), offset)
         memory[:-GUARD] = np.concatenate([*shards, np.zeros(0, np.uint8)])
-        n = len(shards)
         places = np.cumsum([0, *(shard.size for shard in shards)]) + memory.ctypes.data
         counts = [shard.size // dtype.itemsize for shard in shards]
         rooms = [codec.bound(count, dtype) for count in counts]
         frames = [aligned(room) for room in rooms]
-        failure = self.library.emulated_encode_shards(
-            (ctypes.c_void_p * n)(*(int(place) for place in places[:-1])),
-            (ctypes.c_uint64 * n)(*counts),
-            (ctypes.c_void_p * n)(*(frame.ctypes.data for frame in frames)),
-            n,
+        self.gpu.encode_shards(
+            places[:-1].tolist(),
+            counts,
+            [frame.ctypes.data for frame in frames],
             dtype,
             self.scratch.ctypes.data,
+            codec_name,
             menu,
-            codec_name == "raw",
-            codec_name == "tier",
             blocks,
+            *DEFAULT_STREAM,
         )
-        if failure is not None:
-            raise ValueError(failure.decode())
         assert not self.scratch.any()
         for frame, room in zip(frames, rooms, strict=True):
             assert (frame[room:] == POISON).all()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from emulator import Emulator
-from reduce_emulator import Input, ReduceEmulator, build
+from reduce_emulator import Input, ReduceEmulator
 from samples import FLOATS, PATTERNS, TILE, tensor_of
 
 from uzipmpi.kernels import codec, reduce
@@ -19,9 +19,9 @@ by_name = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
 
 
 @pytest.fixture(scope="module")
-def fused(tmp_path_factory: pytest.TempPathFactory) -> ReduceEmulator:
+def fused(emulator: Emulator) -> ReduceEmulator:
     """The fused kernels on this processor."""
-    return ReduceEmulator(build(tmp_path_factory.mktemp("fused")))
+    return ReduceEmulator(emulator.gpu)
 
 
 def folded(op: str, tensors: Sequence[Tensor], divisor: int = 1) -> Bytes:
@@ -153,8 +153,10 @@ def test_many_inputs_in_several_calls_round_once(
     count = TILE + 100
     tensors = [tensor_of("normal", dtype, count, seed=seed) for seed in range(18)]
     inputs = [frames.tier(tensor) for tensor in tensors[:-1]] + [plain(tensors[-1])]
-    with pytest.raises(ValueError, match="1 to 16 inputs"):
+    with pytest.raises(ValueError, match="at most 16 inputs"):
         fused.reduce(op, inputs, dtype, count)
+    with pytest.raises(RuntimeError, match="1 to 16 inputs"):
+        fused.reduce(op, [], dtype, count)
     _, before = fused.reduce(op, inputs[:7], dtype, count, accumulate=True)
     _, before = fused.reduce(op, inputs[7:12], dtype, count, accumulate=True, before=before)
     status, values = fused.reduce(op, inputs[12:], dtype, count, before=before, divisor=18)
@@ -312,11 +314,11 @@ def test_frames_of_another_count_type_codec_or_size_are_reported(
             assert status != 0
             assert not made[:HEADER].any()
     for size in (0, 63):
-        with pytest.raises(ValueError, match="64 bytes"):
+        with pytest.raises(RuntimeError, match="64 bytes"):
             fused.reduce("sum", [Input(good[:size], True)], dtype, count)
-    with pytest.raises(ValueError, match="float type"):
+    with pytest.raises(RuntimeError, match="float type"):
         fused.reduce("sum", [plain(tensor)], DType.BYTES, count)
-    with pytest.raises(ValueError, match="divisor"):
+    with pytest.raises(RuntimeError, match="divisor"):
         fused.reduce("sum", [plain(tensor)], dtype, count, divisor=0)
 
 
@@ -364,5 +366,5 @@ def test_one_to_64_tensors_at_a_time(fused: ReduceEmulator) -> None:
     made = fused.encode_shards(shards, DType.BFLOAT16, blocks=3)
     assert all((frame[HEADER:] == shard).all() for frame, shard in zip(made, shards, strict=True))
     for n in (0, 65):
-        with pytest.raises(ValueError, match="1 to 64"):
+        with pytest.raises(RuntimeError, match="1 to 64"):
             fused.encode_shards([shards[0]] * n, DType.BFLOAT16)
