@@ -57,32 +57,26 @@ def fold(
     MismatchError
         If one holds another tensor than ``out``.
     """
-    return gpu_of(out).within(context, rooms(inputs, out), _fold(context, op, inputs, out, divisor))
-
-
-def _fold(
-    context: Context,
-    op: Predefined,
-    inputs: Sequence[Operand],
-    out: Tensor,
-    divisor: int | None,
-) -> Waits:
     gpu = gpu_of(out)
-    status = gpu.status()
-    memories, _kept = _brought_up(gpu, context, inputs, out, status)
-    gpu.after(out, gpu.kernels)
-    device_codec.fold(
-        op.kernel,
-        memories,
-        _plain(inputs),
-        memory_of(out),
-        out.dtype,
-        status,
-        gpu.kernels,
-        op.divisor(len(inputs), divisor),
-        max_blocks=context.config.max_sms,
-    )
-    yield from gpu.judge(status)
+
+    def steps() -> Waits:
+        status = gpu.status()
+        memories, _kept = _brought_up(gpu, context, inputs, out, status)
+        gpu.after(out, gpu.kernels)
+        device_codec.fold(
+            op.kernel,
+            memories,
+            _plain(inputs),
+            memory_of(out),
+            out.dtype,
+            status,
+            gpu.kernels,
+            op.divisor(len(inputs), divisor),
+            max_blocks=context.config.max_sms,
+        )
+        yield from gpu.judge(status)
+
+    return gpu.within(context, rooms(inputs, out), steps())
 
 
 def fold_encode(
@@ -113,44 +107,34 @@ def fold_encode(
         folded = result or Tensor(gpu.room(like.nbytes), like.dtype)
         yield from fold(context, op, inputs, folded, divisor)
         return (yield from gpu.encode(context, folded, out))
+
+    def steps() -> Generator[Transfer | None, None, int]:
+        status = gpu.status()
+        memories, _kept = _brought_up(gpu, context, inputs, like, status)
+        if result is not None:
+            gpu.after(result, gpu.kernels)
+        frame = gpu.frame_for(like, out)
+        device_codec.fold_encode(
+            op.kernel,
+            memories,
+            _plain(inputs),
+            frame,
+            like.count,
+            like.dtype,
+            status,
+            gpu.kernels,
+            op.divisor(len(inputs), divisor),
+            out=None if result is None else memory_of(result),
+            max_blocks=context.config.max_sms,
+        )
+        nbytes = yield from gpu.bring_down(context, frame, like.nbytes, out)
+        if not nbytes:
+            yield from gpu.judge(status)
+            raise FormatError("malformed frame: its fold became none")
+        return nbytes
+
     sizes = [*rooms(inputs, like), *gpu.frame_room(like, out)]
-    steps = _fold_encode(context, op, inputs, like, result, out, divisor)
-    return (yield from gpu.within(context, sizes, steps))
-
-
-def _fold_encode(
-    context: Context,
-    op: Predefined,
-    inputs: Sequence[Operand],
-    like: Tensor,
-    result: Tensor | None,
-    out: Bytes,
-    divisor: int | None,
-) -> Generator[Transfer | None, None, int]:
-    gpu = gpu_of(like)
-    status = gpu.status()
-    memories, _kept = _brought_up(gpu, context, inputs, like, status)
-    if result is not None:
-        gpu.after(result, gpu.kernels)
-    frame = gpu.frame_for(like, out)
-    device_codec.fold_encode(
-        op.kernel,
-        memories,
-        _plain(inputs),
-        frame,
-        like.count,
-        like.dtype,
-        status,
-        gpu.kernels,
-        op.divisor(len(inputs), divisor),
-        out=None if result is None else memory_of(result),
-        max_blocks=context.config.max_sms,
-    )
-    nbytes = yield from gpu.bring_down(context, frame, like.nbytes, out)
-    if not nbytes:
-        yield from gpu.judge(status)
-        raise FormatError("malformed frame: its fold became none")
-    return nbytes
+    return (yield from gpu.within(context, sizes, steps()))
 
 
 def rooms(inputs: Sequence[Operand], out: Tensor) -> list[int]:

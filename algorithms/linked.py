@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from uzipmpi.algorithms import call as calls
 from uzipmpi.algorithms.channel import Waits
 from uzipmpi.algorithms.cuts import even_counts, shards
+from uzipmpi.algorithms.gpu_steps import memory_of
 from uzipmpi.algorithms.operators import Operator, Predefined
 from uzipmpi.config import Config
-from uzipmpi.kernels.device import DeviceMemory, Stream
+from uzipmpi.kernels.device import Stream
 from uzipmpi.kernels.link import Fold
 from uzipmpi.transports.ipc import Job, Route
 from uzipmpi.transports.transfer import Ready
 from uzipmpi.typing import DType, Tensor
 
-__all__ = ["NAME", "OPERATIONS", "Links", "memory", "queue", "word"]
+__all__ = ["NAME", "OPERATIONS", "Links", "completed", "queue", "word"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Links:
 
     def copy(self, source: Tensor, destination: Tensor) -> None:
         """Queue the copy of a rank's own part, unless it is in place."""
-        if memory(source).address != memory(destination).address:
+        if memory_of(source).address != memory_of(destination).address:
             self.stream.copy(destination.memory, source.memory)
 
     def completed(self) -> Waits:
@@ -93,23 +94,17 @@ class Links:
         mpi4py.MPI.Exception
             If an exchange has failed.
         """
-        event = self.stream.record()
-        try:
-            yield Ready(event)
-        except BaseException:
-            event.synchronize()  # it still uses memory that its owner may free
-            raise
-        self.route.check()
+        return completed(self.stream, self.route)
 
     def fold(self, op: Operator, own: Tensor, out: Tensor) -> Fold:
         """Return the reduction of all ranks' values, in which this rank's are ``own``."""
         assert isinstance(op, Predefined)
-        return Fold(op.kernel, memory(own), memory(out), op.divisor(self.size, None))
+        return Fold(op.kernel, memory_of(own), memory_of(out), op.divisor(self.size, None))
 
 
 def allreduce(links: Links, send: Tensor, recv: Tensor, op: Operator) -> None:
     """Reduce on all ranks: each folds all values, or, more ranks than two or in place, a shard."""
-    if links.size == 2 and memory(send).address != memory(recv).address:
+    if links.size == 2 and memory_of(send).address != memory_of(recv).address:
         fold = links.fold(op, send, recv)
         links.exchange([(peer, send) for peer in links.peers], fold=fold, dtype=send.dtype)
         return
@@ -178,6 +173,17 @@ def scatter(links: Links, sends: Sequence[Tensor] | None, recv: Tensor, root: in
         links.exchange([(peer, sends[peer]) for peer in links.peers])
 
 
+def completed(stream: Stream, route: Route) -> Waits:
+    """Wait for what is queued in a stream; raise if an exchange of the route has failed."""
+    event = stream.record()
+    try:
+        yield Ready(event)
+    except BaseException:
+        event.synchronize()  # it still uses memory that its owner may free
+        raise
+    route.check()
+
+
 OPERATIONS: dict[str, Callable[..., None]] = {
     function.__name__: function
     for function in (
@@ -207,10 +213,5 @@ def queue(links: Links, operation: str, arguments: Sequence[Any]) -> None:
     OPERATIONS[operation](links, *arguments)
 
 
-def memory(tensor: Tensor) -> DeviceMemory:
-    """Return a tensor's memory, which is a GPU's."""
-    return cast(DeviceMemory, tensor.memory)
-
-
 def _jobs(pairs: Sequence[tuple[int, Tensor]]) -> list[Job]:
-    return [(peer, memory(tensor)) for peer, tensor in pairs if tensor.nbytes]
+    return [(peer, memory_of(tensor)) for peer, tensor in pairs if tensor.nbytes]

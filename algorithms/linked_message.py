@@ -12,11 +12,11 @@ import numpy as np
 from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Waits
 from uzipmpi.algorithms.context import Context
-from uzipmpi.algorithms.linked import memory
+from uzipmpi.algorithms.gpu_steps import memory_of
+from uzipmpi.algorithms.linked import completed
 from uzipmpi.algorithms.stream import Stream
 from uzipmpi.kernels import device
-from uzipmpi.transports.ipc import Ipc, Lane
-from uzipmpi.transports.transfer import Ready
+from uzipmpi.transports.ipc import Ipc
 from uzipmpi.typing import Bytes, Tensor
 
 __all__ = ["discard", "incoming", "outgoing"]
@@ -47,14 +47,14 @@ def _send(context: Context, tensor: Tensor, dest: int, tag: int) -> Waits:
         return
     while lane.next != number[0]:  # another message of this pair is about to be queued
         yield None
-    source = memory(tensor)
+    source = memory_of(tensor)
     try:
         if source.producer is not None:
             lane.stream.wait_for(source.producer)
         lane.send(tensor.dtype, context.config, source)
     finally:
         lane.next += 1
-    yield from _completed(lane)
+    yield from completed(lane.stream, lane.route)
     context.record.value_bytes += tensor.nbytes
     context.record.wire_bytes += tensor.nbytes
 
@@ -65,16 +65,16 @@ def _receive(context: Context, tensor: Tensor, source: int, tag: int) -> Waits:
     try:
         staged = _staged(ipc, tensor)
         with lane.lock:
-            if (producer := memory(staged).producer) is not None:
+            if (producer := memory_of(staged).producer) is not None:
                 lane.stream.wait_for(producer)
-            lane.receive(tensor.dtype, context.config, memory(staged))
+            lane.receive(tensor.dtype, context.config, memory_of(staged))
             number = np.array([lane.next], np.int64)
             lane.next += 1
     except BaseException:
         yield from _refuse(context, source, tag)
         raise
     yield context.transport.isend(_bytes(number), source, tag)
-    yield from _completed(lane)
+    yield from completed(lane.stream, lane.route)
     if staged is not tensor:
         places.copy(staged, tensor)
     context.record.received_bytes += tensor.nbytes
@@ -86,20 +86,10 @@ def _refuse(context: Context, source: int, tag: int) -> Waits:
 
 def _staged(ipc: Ipc, tensor: Tensor) -> Tensor:
     """Return a tensor in the memory of the connected GPU: the one given, or another as large."""
-    if tensor.on_device and memory(tensor).device == ipc.device:
+    if tensor.on_device and memory_of(tensor).device == ipc.device:
         return tensor
     room: Bytes = device.allocate(tensor.nbytes, ipc.device)  # type: ignore[assignment]
     return Tensor(room, tensor.dtype)
-
-
-def _completed(lane: Lane) -> Waits:
-    event = lane.stream.record()
-    try:
-        yield Ready(event)
-    except BaseException:
-        event.synchronize()  # it still uses memory that its owner may free
-        raise
-    lane.check()
 
 
 def _ipc(context: Context) -> Ipc:

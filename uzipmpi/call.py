@@ -17,7 +17,8 @@ from uzipmpi import buffers, linking, selection
 from uzipmpi.algorithms import call as calls
 from uzipmpi.algorithms import linked, registry
 from uzipmpi.algorithms.context import Context
-from uzipmpi.algorithms.linked import Links, memory
+from uzipmpi.algorithms.gpu_steps import memory_of
+from uzipmpi.algorithms.linked import Links
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.handle import Endpoint
 from uzipmpi.kernels import device
@@ -131,7 +132,7 @@ class Call:
         """Carry it out from GPU to GPU if all ranks can; in a stream that was given, queue it."""
         end = self._end
         try:
-            work = self._understand(end, self._given)
+            work = self._work = self._understand(end, self._given)
         except Exception as error:
             refuse(end, self._given, error, votes=given is None)
             raise
@@ -144,9 +145,8 @@ class Call:
         ipc = linking.find(end, arguments, votes=given is None)
         if ipc is None or work is None:
             return False
-        self._work = work
         if given is None:
-            stream = ipc.stream_after(map(memory, linking.tensors_of(arguments)))
+            stream = ipc.stream_after(map(memory_of, linking.tensors_of(arguments)))
         else:
             stream = device.Stream.of(given, ipc.device)
         word = linked.word(facts.operation, facts.op, facts.root)
@@ -177,7 +177,8 @@ class Call:
         return choice, done
 
     def _choose(self, *, in_call_order: bool = True) -> Choice:
-        self._work = self._understand(self._end, self._given)
+        if self._work is None:
+            self._work = self._understand(self._end, self._given)
         if self._work is None:
             return Choice(selection.PLAIN)
         return selection.choose(self._end, self._work.facts, in_call_order=in_call_order)

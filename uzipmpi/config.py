@@ -53,7 +53,8 @@ class Config:
     transport
         How the values of GPU buffers reach a peer. ``mpi-host``: through host memory, with any MPI;
         ``mpi-device``: handed to an MPI that takes GPU memory; ``ipc``: by kernels of GPUs that
-        reach each other's memory; ``auto``: the last where it works, else the first.
+        reach each other's memory. ``auto``: blocking collectives by ``ipc`` where that works, all
+        else by ``mpi-device`` if MPI takes GPU memory, or ``mpi-host``.
     max_sms
         Most multiprocessors of a GPU that a kernel may occupy; 0: all.
     max_staging_bytes

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from uzipmpi import buffers
-from uzipmpi.algorithms.linked import memory
+from uzipmpi.algorithms.gpu_steps import memory_of
 from uzipmpi.handle import Endpoint
 from uzipmpi.kernels.device import Stream
 from uzipmpi.typing import Tensor
@@ -50,14 +50,16 @@ def exchange(
     first, message = (source, sent) if source is not None else (place, received)
     if first is None or message is None:
         return True
-    if source is not None and place is not None:
-        _check_alike(source, place, sent, received)
+    if source is not None and place is not None and sent and received:
+        alike = source.dtype is place.dtype and sent.tag == received.tag
+        if not alike:
+            raise ValueError("stream: expected one data type and one tag in a call, found two")
     ipc.ordered.queue(
         Stream.of(stream, ipc.device),
         first.dtype,
         end.config,
-        sends=() if source is None or sent is None else ((sent.peer, memory(source)),),
-        receives=() if place is None or received is None else ((received.peer, memory(place)),),
+        sends=() if source is None or sent is None else ((sent.peer, memory_of(source)),),
+        receives=() if place is None or received is None else ((received.peer, memory_of(place)),),
         word=message.tag,
     )
     name = "Recv" if source is None else "Send" if place is None else "Sendrecv"
@@ -75,10 +77,3 @@ def _tensor(device: int, message: Message | None, *, writable: bool = False) -> 
     if tensor is None or tensor.device != device:
         raise TypeError(f"stream: expected a buffer in the memory of GPU {device}, found another")
     return tensor if tensor.nbytes else None
-
-
-def _check_alike(
-    source: Tensor, place: Tensor, sent: Message | None, received: Message | None
-) -> None:
-    if source.dtype is not place.dtype or (sent and sent.tag) != (received and received.tag):
-        raise ValueError("stream: expected one data type and one tag in a call, found two")

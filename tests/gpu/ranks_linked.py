@@ -57,7 +57,8 @@ class OnGpu:
     @property
     def spec(self) -> list[Any]:
         """What a call is given: it has no stream of its own."""
-        return [self.memory, self.array.dtype.name]
+        kind = self.array.dtype
+        return [self.memory, MPI.INT32_T if kind == np.int32 else kind.name]
 
     def get(self) -> bytes:
         """Return the content, after all that is queued in the stream."""
@@ -122,6 +123,8 @@ def collectives(comm: uzipmpi.Comm) -> None:
             ):
                 place += 1
                 same(comm, method, make, streamed=place % 2 == 0)
+    integers = np.arange(COUNT, dtype=np.int32) + rank
+    same(comm, "Allgather", lambda: [integers, np.zeros(COUNT * size, np.int32)], streamed=True)
 
 
 def messages(comm: uzipmpi.Comm) -> None:
@@ -142,28 +145,22 @@ def messages(comm: uzipmpi.Comm) -> None:
     assert comm.stats["Isend"].algorithms["ipc"]
 
 
-def before_connecting(comm: uzipmpi.Comm) -> None:
-    """A rank with host buffers in the first call, which must not take it for a GPU's."""
-    mine, stream = values(DType.FLOAT32, COUNT), Stream(GPU)
-    wanted, total = blank(DType.FLOAT32, COUNT), blank(DType.FLOAT32, COUNT)
+def partly(comm: uzipmpi.Comm, dtype: DType) -> OnGpu:
+    """Let rank 0 have host buffers in a call: the others must not take it for a GPU's."""
+    mine, stream = values(dtype, COUNT), Stream(GPU)
+    wanted, total = blank(dtype, COUNT), blank(dtype, COUNT)
     uzipmpi.Comm(reference).Allreduce(mine, wanted)
     gpu = OnGpu(mine, stream)
     stream.synchronize()
     comm.Allreduce(gpu.spec if rank else mine, total)
     assert total.tobytes() == wanted.tobytes()
-    assert not comm.stats["Allreduce"].algorithms["ipc"]
+    return gpu
 
 
 def mixed(comm: uzipmpi.Comm) -> None:
     """A rank without GPU buffers, a host receive of a GPU message, a receive that is too small."""
-    stream = Stream(GPU)
-    mine = values(DType.BFLOAT16, COUNT)
-    total, wanted = blank(DType.BFLOAT16, COUNT), blank(DType.BFLOAT16, COUNT)
-    uzipmpi.Comm(reference).Allreduce(mine, wanted)
-    gpu = OnGpu(mine, stream)
-    stream.synchronize()
-    comm.Allreduce(gpu.spec if rank else mine, total)
-    assert total.tobytes() == wanted.tobytes()
+    gpu = partly(comm, DType.BFLOAT16)
+    mine, total, stream = gpu.array, blank(DType.BFLOAT16, COUNT), gpu.stream
     wanted = MPI.Intracomm(comm).sendrecv(mine, right, 9, source=left, recvtag=9)
     comm.Sendrecv(gpu.spec, right, 1, total, left, 1)
     assert total.tobytes() == wanted.tobytes()
@@ -221,7 +218,8 @@ def main() -> None:
             timeout=20,
         )
         comm.Set_errhandler(MPI.ERRORS_RETURN)
-        before_connecting(comm)
+        partly(comm, DType.FLOAT32)  # before they are connected
+        assert not comm.stats["Allreduce"].algorithms["ipc"]
         collectives(comm)
         assert comm.stats["Allreduce"].algorithms["ipc"]
         if transport == "ipc":

@@ -30,8 +30,6 @@ STATUS_BYTES = 4
 # Smaller messages are there sooner as they are: over NVLink a megabyte takes 3 microseconds
 # (docs/performance.md).
 CODED_BYTES = 8 << 20
-# Bytes travel as values of a type that has their size, uncoded.
-CARRIER = DType.FLOAT8_E5M2
 Job = tuple[int, DeviceMemory]
 
 
@@ -99,13 +97,13 @@ class Route:
             link.exchange(
                 self.links,
                 stream,
-                CARRIER if dtype is DType.BYTES else dtype,
+                dtype,
                 sends=sends,
                 receives=receives,
                 fold=fold,
                 word=word,
                 status=self._status,
-                codec=_codec(dtype, config, sends),
+                codec=_codec(config, sends),
                 max_blocks=config.max_sms,
                 at_once=self._at_once,
                 timeout=self._timeout,
@@ -140,9 +138,7 @@ class Route:
             self._last.synchronize()
 
 
-def _codec(dtype: DType, config: Config, sends: Sequence[Job]) -> str:
-    if dtype is DType.BYTES:
-        return "raw"
+def _codec(config: Config, sends: Sequence[Job]) -> str:
     if config.codec == "auto" and all(memory.size < CODED_BYTES for _, memory in sends):
         return "raw"
     return "auto" if config.codec == "ans" else config.codec  # whose blocks are too large
@@ -153,6 +149,8 @@ class Lane:
 
     Attributes
     ----------
+    route
+        That of the messages.
     stream
         Where the kernels go.
     lock
@@ -162,22 +160,18 @@ class Lane:
     """
 
     def __init__(self, route: Route, peer: int) -> None:
-        self._route, self._peer = route, peer
+        self.route, self._peer = route, peer
         self.stream = Stream(route.links.device)
         self.lock = threading.Lock()
         self.next = 0
 
     def send(self, dtype: DType, config: Config, memory: DeviceMemory) -> None:
         """Queue the sender's kernel."""
-        self._route.queue(self.stream, dtype, config, sends=[(self._peer, memory)])
+        self.route.queue(self.stream, dtype, config, sends=[(self._peer, memory)])
 
     def receive(self, dtype: DType, config: Config, memory: DeviceMemory) -> None:
         """Queue the receiver's kernel."""
-        self._route.queue(self.stream, dtype, config, receives=[(self._peer, memory)])
-
-    def check(self) -> None:
-        """Raise what has gone wrong: see :meth:`Route.check`."""
-        self._route.check()
+        self.route.queue(self.stream, dtype, config, receives=[(self._peer, memory)])
 
 
 class Ipc:
