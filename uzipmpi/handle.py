@@ -211,17 +211,17 @@ def agree(comm: MPI.Comm, config: Config | ConfigError) -> Handle:
     node.Free()
     mine = config if isinstance(config, Config) else str(config)
     threads = MPI.Query_thread() >= MPI.THREAD_MULTIPLE
-    everyone = private.allgather((mine, lowest, threads, device.is_available()))
+    gpu = device.is_available()
+    everyone = private.allgather((mine, lowest, threads, gpu, gpu and not is_cuda_aware()))
     complaint = _complaint([options for options, *_ in everyone])
     if complaint or not isinstance(config, Config):
         private.Free()
         raise ConfigError(complaint)
     nodes = [node for _, node, *_ in everyone]
-    threads = all(threads for _, _, threads, _ in everyone)
-    gpus = all(gpu for *_, gpu in everyone)
+    threads, gpus, staged = (all(facts) for facts in list(zip(*everyone, strict=True))[2:])
     if config.min_bytes == MEASURED:
         config = config.replace(min_bytes=_break_even(private, config, nodes, threads))
-    shares = gpus and config.transport in ("auto", "mpi-host") and not is_cuda_aware()
+    shares = staged and config.transport in ("auto", "mpi-host")
     shares = shares and shared.reaches(private, nodes)
     handle = Handle(private, config, nodes, threads, gpus, shares)
     if config.transport == "ipc":

@@ -45,3 +45,7 @@ def test_shared_memory(mpirun: Callable[..., str], gpu_module: Path, n: int) -> 
 def test_connected_gpus(mpirun: Callable[..., str], gpu_module: Path, n: int) -> None:
     """Processes of one host, each with an emulated GPU whose memory the others reach."""
     assert "all the same" in mpirun(n, "ranks_linked.py", gpu_module, timeout=300)
+
+
+def test_ranks_that_disagree_about_mpi(mpirun: Callable[..., str], gpu_module: Path) -> None:
+    mpirun(2, "ranks_uneven.py", gpu_module, timeout=60)
