@@ -90,7 +90,11 @@ def encode_shards(
     stream: int,
 ) -> None: ...
 def region_bytes(slots_log2: int) -> int: ...
-def exchange(
+
+class PreparedExchange:
+    def launch(self, stream: int) -> None: ...
+
+def prepare_exchange(
     dtype: int,
     word: int,
     codec: str,
@@ -105,8 +109,7 @@ def exchange(
     receives: Sequence[tuple[int, int, int]],
     fold: tuple[int, int, int, Sequence[int], int, int, int] | None,
     device: int,
-    stream: int,
-) -> None: ...
+) -> PreparedExchange: ...
 
 # The runtime. Memory, streams and events are addresses and handles; `device` is theirs.
 def device_count() -> int: ...

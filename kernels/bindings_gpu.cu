@@ -202,11 +202,24 @@ uzip::gpu::LinkFold make_link_fold(const FoldFields& fields) {
   return fold;
 }
 
-void exchange(int dtype, uint32_t word, const std::string& codec, int menu, int max_blocks,
-              int at_once, uint64_t timeout, uint64_t status, int slots_log2,
-              const std::vector<LinkAddresses>& links, const std::vector<MessageFields>& sends,
-              const std::vector<MessageFields>& receives, const std::optional<FoldFields>& fold,
-              int device, uint64_t stream) {
+// An exchange whose arguments are understood: it can be launched again and again.
+struct PreparedExchange {
+  uzip::gpu::Exchange arguments;
+  int device;
+
+  void launch(uint64_t stream) const {
+    const py::gil_scoped_release release;
+    const Current current(device);
+    check(uzip::gpu::exchange(arguments, pointer<void>(stream)));
+  }
+};
+
+PreparedExchange prepare_exchange(int dtype, uint32_t word, const std::string& codec, int menu,
+                                  int max_blocks, int at_once, uint64_t timeout, uint64_t status,
+                                  int slots_log2, const std::vector<LinkAddresses>& links,
+                                  const std::vector<MessageFields>& sends,
+                                  const std::vector<MessageFields>& receives,
+                                  const std::optional<FoldFields>& fold, int device) {
   if (codec != "auto" && codec != "tier" && codec != "raw") {
     throw py::value_error("expected codec auto, tier or raw between GPUs, found " + codec);
   }
@@ -234,9 +247,7 @@ void exchange(int dtype, uint32_t word, const std::string& codec, int menu, int 
   arguments.n_receives = set_messages(receives, arguments.receives);
   arguments.folds = fold.has_value();
   if (fold) arguments.fold = make_link_fold(*fold);
-  const py::gil_scoped_release release;
-  const Current current(device);
-  check(uzip::gpu::exchange(arguments, pointer<void>(stream)));
+  return {arguments, device};
 }
 
 // Calls a function that makes something; returns it as a number.
@@ -403,7 +414,8 @@ PYBIND11_MODULE(_gpu, m) {
   m.attr("MAX_SLOTS_LOG2") = uzip::gpu::kMaxSlotsLog2;
   m.attr("PEER_BLOCK_BYTES") = uzip::gpu::kPeerBlockBytes;
   m.def("region_bytes", &region_bytes);
-  m.def("exchange", &exchange);
+  py::class_<PreparedExchange>(m, "PreparedExchange").def("launch", &PreparedExchange::launch);
+  m.def("prepare_exchange", &prepare_exchange);
   // Any call may meet a lock that a thread which waits for the device holds.
   using Released = py::call_guard<py::gil_scoped_release>;
   m.def("device_count", &device_count, Released());

@@ -1,8 +1,8 @@
 """Links between the GPUs of a host, and the kernels that exchange values through them.
 
 Each rank makes :class:`Links`, gives its handle to the others and connects to theirs. From then on
-:func:`exchange` queues one kernel at each end, and what one sends the other receives, coded on the
-way, without the host. How is in ``link_gpu.hpp``.
+:func:`prepare` makes what queues one kernel at each end, and what one sends the other receives,
+coded on the way, without the host. How is in ``link_gpu.hpp``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half, pinned
 from uzipmpi.kernels.reduce import OPS
 from uzipmpi.typing import Bytes, DType
 
-__all__ = ["Fold", "Links", "can_access", "complaint", "device_identity", "exchange"]
+__all__ = ["Exchange", "Fold", "Links", "can_access", "complaint", "device_identity", "prepare"]
 
 _HANDLE = struct.Struct("<16s 64s Q i i i i")  # process, memory, address, device, rank, size, slots
 _ABORT_BYTES = 4
@@ -154,13 +154,17 @@ class Links:
                 gpu.copy(region, source, _ABORT_BYTES, self.device, self._stream.handle)
         self._stream.synchronize()
 
+    def check_open(self) -> None:
+        """Raise ValueError if the links are closed."""
+        if not self._free.alive:
+            raise ValueError("expected links that are not closed")
+
     def _here(self, peer: int) -> int:
         return self._memory + self._region_bytes * _place(peer, self.rank)
 
     def _pairs(self, peers: Iterable[int]) -> list[tuple[int, int]]:
         """Return the regions, here and there, of some peers."""
-        if not self._free.alive:
-            raise ValueError("expected links that are not closed")
+        self.check_open()
         try:
             return [(self._here(peer), self._there[peer]) for peer in peers]
         except KeyError:
@@ -209,9 +213,30 @@ class Fold:
     divisor: int = 1
 
 
-def exchange(
+class Exchange:
+    """One kernel that sends, receives and folds, to be queued any number of times."""
+
+    __slots__ = ("_kernel", "_links")
+
+    def __init__(self, links: Links, kernel: Any) -> None:
+        self._links, self._kernel = links, kernel
+
+    def launch(self, stream: Stream) -> None:
+        """Queue the kernel in a stream of the links' GPU; a CUDA graph can capture that.
+
+        Raises
+        ------
+        ValueError
+            If the links are closed.
+        RuntimeError
+            If the driver refuses, or memory is not aligned to its values.
+        """
+        self._links.check_open()
+        self._kernel.launch(stream.handle)
+
+
+def prepare(
     links: Links,
-    stream: Stream,
     dtype: DType,
     *,
     sends: Sequence[tuple[int, DeviceMemory]] = (),
@@ -224,20 +249,18 @@ def exchange(
     max_blocks: int = 0,
     at_once: int = 1,
     timeout: float,
-) -> None:
-    """Queue one kernel that sends, receives and folds.
+) -> Exchange:
+    """Return one kernel that sends, receives and folds.
 
-    It can be captured in a CUDA graph. A message has as many values as its memory; in each
+    A message has as many values as its memory; in each
     direction of a link there is one at most, of which a fold takes one from every other rank. All
-    memory must live until the stream has come past the kernel, and none that is written overlaps
+    memory must live until a stream has come past the kernel, and none that is written overlaps
     other memory of the call, but for ``out`` that is ``own``.
 
     Parameters
     ----------
     links
         Connected to all peers that are named; to all ranks for a fold.
-    stream
-        Where the launch is queued; of the links' GPU.
     dtype
         What the values are.
     sends, receives
@@ -264,8 +287,6 @@ def exchange(
     ------
     ValueError
         If a peer is not connected, memory is no whole number of values, or an argument unknown.
-    RuntimeError
-        If memory is not aligned to its values, or the driver refuses.
     """
     places: dict[int, int] = {}  # of peers, in what the kernel is given
     if fold is not None:
@@ -273,7 +294,7 @@ def exchange(
         del places[links.rank]
     for peer, _ in (*sends, *receives):
         places.setdefault(peer, len(places))
-    gpu_half().exchange(
+    kernel = gpu_half().prepare_exchange(
         dtype,
         word,
         codec,
@@ -287,9 +308,9 @@ def exchange(
         [(places[peer], memory.address, _count(memory, dtype)) for peer, memory in sends],
         [(places[peer], memory.address, _count(memory, dtype)) for peer, memory in receives],
         None if fold is None else _fields(fold, links, dtype),
-        stream.device,
-        stream.handle,
+        links.device,
     )
+    return Exchange(links, kernel)
 
 
 def _count(memory: DeviceMemory, dtype: DType) -> int:

@@ -22,6 +22,7 @@ from uzipmpi.cuda_aware import is_cuda_aware
 from uzipmpi.errors import ConfigError
 from uzipmpi.kernels import device
 from uzipmpi.matching import Matching
+from uzipmpi.plans import Plans
 from uzipmpi.stats import Stats
 from uzipmpi.transports import shared
 from uzipmpi.transports.ipc import MAX_RANKS, Ipc, connect
@@ -84,6 +85,7 @@ class Handle:
         by_ipc = gpus and config.transport == "ipc"
         self.framed = threads and (compresses(config, self.one_node) or by_ipc)
         self.ipc: Ipc | None = None
+        self.plans = Plans()
         self.may_link = (
             gpus
             and threads
@@ -131,6 +133,7 @@ class Handle:
         """Leave the peers' GPUs, once none of them still writes to this one's; collective."""
         if self.ipc is not None:
             connection, self.ipc, self.may_link = self.ipc, None, False
+            self.plans = Plans()
             connection.settle()
             self.private.Barrier()
             connection.disconnect()

@@ -55,7 +55,7 @@ class LinkedRank:
         status[:] = 0
         self._statuses.append(status)
         arguments.setdefault("timeout", TIMEOUT)
-        link.exchange(self.links, self.stream, dtype, status=status, **arguments)
+        link.prepare(self.links, dtype, status=status, **arguments).launch(self.stream)
 
     def finish(self) -> list[int]:
         """Wait for all that is queued; return the status of each exchange since the last time."""

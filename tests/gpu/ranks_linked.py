@@ -6,6 +6,7 @@ Given a module, the GPUs are emulated ones, one for each rank; without, the mach
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import emulated_module
 import numpy as np
 import pytest
+from exporters import Interface
 from mpi4py import MPI
 
 import uzipmpi
@@ -192,6 +194,31 @@ def late(comm: uzipmpi.Comm) -> None:
         assert (found == size * turn + size * (size - 1) // 2).all(), turn
 
 
+def again(comm: uzipmpi.Comm) -> None:
+    """The same calls with new values are planned once; others that use the same memory are not."""
+    stream, rounds = Stream(GPU), 3
+    source, total = (device.allocate(COUNT * 8, GPU) for _ in range(2))
+    planned = []
+    for turn in range(rounds):
+        for kind, op in itertools.product((np.float32, np.float64), (MPI.SUM, MPI.MAX)):
+            mine = np.full(COUNT, turn + rank, kind)
+            arrays = [Interface(one, mine.dtype.str, (COUNT,)) for one in (source, total)]
+            stream.copy(source[: mine.nbytes], mine.view(np.uint8))
+            comm.Allreduce(*arrays, op, stream=stream)
+            found = np.empty_like(mine)
+            stream.copy(found.view(np.uint8), total[: mine.nbytes])
+            stream.synchronize()
+            sums = size * turn + size * (size - 1) // 2
+            assert (found == (sums if op == MPI.SUM else turn + size - 1)).all(), (turn, kind)
+            comm.Sendrecv(arrays[0], right, turn, arrays[1], left, turn, stream=stream)
+            stream.copy(found.view(np.uint8), total[: mine.nbytes])
+            stream.synchronize()
+            assert (found == turn + left).all(), (turn, kind)
+        planned.append(len(comm._endpoint.handle.plans))
+    assert planned == [6, 8, 10]  # four reductions; with each tag, messages of two types
+    assert comm.stats["Allreduce"].calls == rounds * 4
+
+
 def abandoned() -> None:
     """A peer that never comes: an exception within the time-out, and again at the next call."""
     comm = uzipmpi.Comm(MPI.COMM_WORLD.Dup(), transport="ipc", timeout=1)
@@ -226,6 +253,8 @@ def main() -> None:
             messages(comm)
             mixed(comm)
         late(comm)
+        comm.stats.reset()
+        again(comm)
         comm.Free()
     abandoned()
     if rank == 0:

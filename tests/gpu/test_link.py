@@ -339,9 +339,13 @@ def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match=r"peers that are connected, found .1."):
         rank.exchange(DType.BYTES, sends=[(1, memory)])
     rank.links.connect(1, handle)
+    arguments = {"sends": [(1, memory)], "status": status, "timeout": 1}
+    kernel = link.prepare(rank.links, DType.BYTES, **arguments)
     for _ in range(2):
         rank.links.close()
     with pytest.raises(ValueError, match="links that are not closed"):
-        link.exchange(rank.links, rank.stream, DType.BYTES, status=status, timeout=1)
+        kernel.launch(rank.stream)
+    with pytest.raises(ValueError, match="links that are not closed"):
+        link.prepare(rank.links, DType.BYTES, **arguments)
     with pytest.raises(ValueError, match="a rank of at most 9, found rank 9 of 10"):
         link.Links(0, 9, 10, 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -23,7 +23,7 @@ from uzipmpi.kernels.link import Fold
 from uzipmpi.transports.failure import failure
 from uzipmpi.typing import DType
 
-__all__ = ["MAX_RANKS", "Ipc", "Lane", "Route", "connect"]
+__all__ = ["MAX_RANKS", "Exchange", "Ipc", "Lane", "Route", "connect"]
 
 MAX_RANKS = 8
 STATUS_BYTES = 4
@@ -31,6 +31,17 @@ STATUS_BYTES = 4
 # (docs/performance.md).
 CODED_BYTES = 8 << 20
 Job = tuple[int, DeviceMemory]
+
+
+class Exchange(NamedTuple):
+    """A kernel, and the route whose order it keeps."""
+
+    route: Route
+    kernel: link.Exchange
+
+    def queue(self, stream: Stream) -> None:
+        """Queue it; see :meth:`Route.queue`. What it reads must be there by then."""
+        self.route.queue(self.kernel, stream)
 
 
 class Route:
@@ -57,9 +68,8 @@ class Route:
         self._last: Stream | None = None
         self._lock = threading.Lock()
 
-    def queue(
+    def prepare(
         self,
-        stream: Stream,
         dtype: DType,
         config: Config,
         *,
@@ -67,13 +77,11 @@ class Route:
         receives: Sequence[Job] = (),
         fold: Fold | None = None,
         word: int = 0,
-    ) -> None:
-        """Queue an exchange in a stream; nothing is waited for.
+    ) -> Exchange:
+        """Return an exchange, which can be queued any number of times while its memory lives.
 
         Parameters
         ----------
-        stream
-            Where the kernel goes. What it reads must be there by then.
         dtype
             Of all values.
         config
@@ -84,6 +92,24 @@ class Route:
             A reduction over all ranks.
         word
             What must be the same on both ends.
+        """
+        kernel = link.prepare(
+            self.links,
+            dtype,
+            sends=sends,
+            receives=receives,
+            fold=fold,
+            word=word,
+            status=self._status,
+            codec=_codec(config, sends),
+            max_blocks=config.max_sms,
+            at_once=self._at_once,
+            timeout=self._timeout,
+        )
+        return Exchange(self, kernel)
+
+    def queue(self, kernel: link.Exchange, stream: Stream) -> None:
+        """Queue an exchange in a stream; nothing is waited for.
 
         Raises
         ------
@@ -94,20 +120,7 @@ class Route:
             self.check()
             if self._at_once == 1:
                 self._follow(stream)
-            link.exchange(
-                self.links,
-                stream,
-                dtype,
-                sends=sends,
-                receives=receives,
-                fold=fold,
-                word=word,
-                status=self._status,
-                codec=_codec(config, sends),
-                max_blocks=config.max_sms,
-                at_once=self._at_once,
-                timeout=self._timeout,
-            )
+            kernel.launch(stream)
 
     def _follow(self, stream: Stream) -> None:
         """Let the exchange come after the one before it, in whatever stream that is.
@@ -167,11 +180,11 @@ class Lane:
 
     def send(self, dtype: DType, config: Config, memory: DeviceMemory) -> None:
         """Queue the sender's kernel."""
-        self.route.queue(self.stream, dtype, config, sends=[(self._peer, memory)])
+        self.route.prepare(dtype, config, sends=[(self._peer, memory)]).queue(self.stream)
 
     def receive(self, dtype: DType, config: Config, memory: DeviceMemory) -> None:
         """Queue the receiver's kernel."""
-        self.route.queue(self.stream, dtype, config, receives=[(self._peer, memory)])
+        self.route.prepare(dtype, config, receives=[(self._peer, memory)]).queue(self.stream)
 
 
 class Ipc:
