@@ -156,7 +156,7 @@ class Call:
             drive([Stream(links.completed())])
         work.finish()
         nbytes = work.value_bytes
-        self._count(self._method, nbytes, nbytes, Choice(linked.NAME))
+        self._count(self._method, nbytes, nbytes, Choice(ipc.name))
         return True
 
     def _join(self, method: str) -> tuple[Choice, Any]:

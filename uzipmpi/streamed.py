@@ -63,7 +63,7 @@ def exchange(
         word=message.tag,
     )
     name = "Recv" if source is None else "Send" if place is None else "Sendrecv"
-    handle.stats[name].add_queued(first.nbytes, "ipc")
+    handle.stats[name].add_queued(first.nbytes, ipc.name)
     return True
 
 
