@@ -142,7 +142,7 @@ class Call:
         if known is None:
             return False
         known.queue(device.Stream.of(given, handle.ipc.device))
-        handle.stats[self._method].add_queued(known.value_bytes, linked.NAME)
+        handle.stats[self._method].add_queued(known.value_bytes, handle.ipc.name)
         return True
 
     def _run_linked(self, given: Any) -> bool:
@@ -176,7 +176,7 @@ class Call:
         else:
             end.handle.plans.keep(self._key, plan, nbytes)
         work.finish()
-        self._count(self._method, nbytes, nbytes, Choice(linked.NAME))
+        self._count(self._method, nbytes, nbytes, Choice(ipc.name))
         return True
 
     def _join(self, method: str) -> tuple[Choice, Any]:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from uzipmpi import buffers, plans
-from uzipmpi.algorithms import linked
 from uzipmpi.algorithms.linked import Plan
 from uzipmpi.handle import Endpoint
 from uzipmpi.kernels.device import Stream
@@ -55,7 +54,7 @@ def exchange(
         known = handle.plans.keep(key, *made)
     known.queue(Stream.of(stream, ipc.device))
     name = "Recv" if sent is None else "Send" if received is None else "Sendrecv"
-    handle.stats[name].add_queued(known.value_bytes, linked.NAME)
+    handle.stats[name].add_queued(known.value_bytes, ipc.name)
     return True
 
 

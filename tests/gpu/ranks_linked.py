@@ -1,7 +1,8 @@
 """Connected GPUs: every call gives the bits that it gives on host buffers, in any order of streams.
 
-Given a module, the GPUs are emulated ones, one for each rank; without, the machine's:
-``mpirun -np 2 python -m mpi4py tests/gpu/ranks_linked.py``.
+Given a module, the GPUs are emulated ones, one for each rank; without (or with ``-``), the
+machine's: ``mpirun -np 2 python -m mpi4py tests/gpu/ranks_linked.py``. Given ``shm`` as well, the
+GPUs do not reach each other's memory.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from exporters import Interface
 from mpi4py import MPI
 
 import uzipmpi
-from uzipmpi.kernels import device
+from uzipmpi.kernels import device, link
 from uzipmpi.kernels.device import Stream
 from uzipmpi.typing import DType
 
-if len(sys.argv) > 1:
+EMULATED = sys.argv[1:2] not in ([], ["-"])
+if EMULATED:
     emulated_module.install(Path(sys.argv[1]))
+TRANSPORT = sys.argv[2] if len(sys.argv) > 2 else "ipc"
+if TRANSPORT == "shm":
+    link.can_access = lambda _device, _identity: False
 
 FLOATS = [dtype for dtype in DType if dtype is not DType.BYTES]
 rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
@@ -198,7 +203,7 @@ def again(comm: uzipmpi.Comm) -> None:
     """The same calls with new values are planned once; others that use the same memory are not."""
     stream, rounds = Stream(GPU), 3
     source, total = (device.allocate(COUNT * 8, GPU) for _ in range(2))
-    planned = []
+    planned, before = [], len(comm._endpoint.handle.plans)
     for turn in range(rounds):
         for kind, op in itertools.product((np.float32, np.float64), (MPI.SUM, MPI.MAX)):
             mine = np.full(COUNT, turn + rank, kind)
@@ -214,14 +219,14 @@ def again(comm: uzipmpi.Comm) -> None:
             stream.copy(found.view(np.uint8), total[: mine.nbytes])
             stream.synchronize()
             assert (found == turn + left).all(), (turn, kind)
-        planned.append(len(comm._endpoint.handle.plans))
+        planned.append(len(comm._endpoint.handle.plans) - before)
     assert planned == [6, 8, 10]  # four reductions; with each tag, messages of two types
     assert comm.stats["Allreduce"].calls == rounds * 4
 
 
 def abandoned() -> None:
     """A peer that never comes: an exception within the time-out, and again at the next call."""
-    comm = uzipmpi.Comm(MPI.COMM_WORLD.Dup(), transport="ipc", timeout=1)
+    comm = uzipmpi.Comm(MPI.COMM_WORLD.Dup(), transport=TRANSPORT, timeout=1)
     comm.Set_errhandler(MPI.ERRORS_RETURN)
     stream = Stream(GPU)
     if rank == 0:
@@ -236,7 +241,7 @@ def abandoned() -> None:
 
 
 def main() -> None:
-    for transport, codec in (("auto", "auto"), ("ipc", "tier")):
+    for transport, codec in (("auto", "auto"), (TRANSPORT, "tier")):
         comm = uzipmpi.Comm(
             MPI.COMM_WORLD.Dup(),
             transport=transport,
@@ -246,10 +251,10 @@ def main() -> None:
         )
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         partly(comm, DType.FLOAT32)  # before they are connected
-        assert not comm.stats["Allreduce"].algorithms["ipc"]
+        assert not comm.stats["Allreduce"].algorithms[TRANSPORT]
         collectives(comm)
-        assert comm.stats["Allreduce"].algorithms["ipc"]
-        if transport == "ipc":
+        assert comm.stats["Allreduce"].algorithms[TRANSPORT]
+        if transport == TRANSPORT:
             messages(comm)
             mixed(comm)
         late(comm)
@@ -262,7 +267,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if EMULATED:
         GPU = 0  # each process has emulated GPUs of its own
     reference = MPI.COMM_WORLD.Dup()
     uzipmpi.Comm(reference, compress="always", min_bytes=0, transport="mpi-host")
