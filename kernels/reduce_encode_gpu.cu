@@ -41,7 +41,9 @@ class FoldSource {
     }
     return to;
   }
-  UZIP_DEVICE bool sound() const { return *FoldRoom<kDType>::get().status == 0; }
+  UZIP_DEVICE bool sound() const {
+    return load_relaxed_system(FoldRoom<kDType>::get().status) == 0;
+  }
 
   UZIP_DEVICE void write_remainder(uint8_t* to) {
     using Stored = typename ArithmeticOf<kDType>::Stored;
