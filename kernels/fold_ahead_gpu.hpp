@@ -12,13 +12,13 @@ namespace uzip::gpu {
 
 // The largest types have not the shared memory for it.
 template <DType kDType, FoldPlan kPlan>
-constexpr bool kFoldsAhead = kPlan != FoldPlan::kAny &&
-                             (kLargeShared ? float_format(kDType).itemsize <= 4
-                                           : kPlan == FoldPlan::kPair &&
-                                                 float_format(kDType).itemsize <= 2);
+constexpr bool kFoldsAhead =
+    kPlan != FoldPlan::kAny &&
+    (kLargeShared ? float_format(kDType).itemsize <= 4
+                  : kPlan == FoldPlan::kPair && float_format(kDType).itemsize <= 2);
 
-// Calls code.run<kDType, plan>() for the plan of a fold, of which `rounds` says whether its result is
-// to be rounded.
+// Calls code.run<kDType, plan>() for the plan of a fold, of which `rounds` says whether its result
+// is to be rounded.
 template <DType kDType, typename Code>
 const char* with_plan(const Fold& fold, bool rounds, const Code& code) {
   const bool is_power = (fold.divisor & (fold.divisor - 1)) == 0;
@@ -33,10 +33,9 @@ const char* with_plan(const Fold& fold, bool rounds, const Code& code) {
 
 // Blocks on a multiprocessor, as many as shared memory has room for.
 template <DType kDType, FoldPlan kPlan>
-constexpr int kFoldResident =
-    float_format(kDType).itemsize > 2 || kPlan == FoldPlan::kAny ? 2
-    : kPlan == FoldPlan::kPair                                   ? 4
-                                                                 : 3;
+constexpr int kFoldResident = float_format(kDType).itemsize > 2 || kPlan == FoldPlan::kAny ? 2
+                              : kPlan == FoldPlan::kPair                                   ? 4
+                                                                                           : 3;
 
 // A lane's values of a tile, in registers: where decoders put them.
 template <DType kDType>
@@ -106,7 +105,8 @@ class InputTiles {
     const OpenInput<kDType>& input = input_at(i);
     if (input.values != nullptr) {
       const auto* values = reinterpret_cast<const uint8_t*>(stage.chunks);
-      if (!input.aligned) values = input.values + uint64_t{tile} * float_format(kDType).tile_bytes();
+      if (!input.aligned)
+        values = input.values + uint64_t{tile} * float_format(kDType).tile_bytes();
       sink.load(values, input.aligned, lane_);
       return true;
     }
@@ -181,8 +181,8 @@ class TileFolder<kDType, FoldPlan::kPair> {
     fetched_[0] = tiles_.fetch(directory_[0], tile, 0, first());
     fetched_[1] = tiles_.fetch(directory_[1], tile, 1, second());
   }
-  // Folds it, to a lane's rows. The memory it was fetched to is free for all lanes then. `next`: the
-  // tile to prepare.
+  // Folds it, to a lane's rows. The memory it was fetched to is free for all lanes then. `next`:
+  // the tile to prepare.
   UZIP_DEVICE Folded fold(uint32_t tile, uint32_t next, RowSink<kDType>& rows) {
     const bool present = fetched_[0].size >= 0 && fetched_[1].size >= 0;
     bool good = true;
@@ -226,8 +226,8 @@ class TileFolder<kDType, FoldPlan::kPair> {
         Run<kDType> result{};
 #pragma unroll
         for (int i = 0; i < kLaneRow; ++i) {
-          const auto sum = Operator::apply(Row<kDType>::widen(a, i),
-                                           Row<kDType>::widen(rows.rows[row], i));
+          const auto sum =
+              Operator::apply(Row<kDType>::widen(a, i), Row<kDType>::widen(rows.rows[row], i));
           Row<kDType>::narrow(multiply(sum, scale), i, result);
         }
         rows.rows[row] = result;
@@ -372,8 +372,7 @@ class TileFolder<kDType, FoldPlan::kMany> {
 
   UZIP_DEVICE static int inputs() { return Folder<kDType, FoldPlan::kMany>::fold().n_inputs; }
   UZIP_DEVICE static const uint8_t* before(uint32_t tile) {
-    const auto* sums =
-        static_cast<const uint8_t*>(Folder<kDType, FoldPlan::kMany>::fold().before);
+    const auto* sums = static_cast<const uint8_t*>(Folder<kDType, FoldPlan::kMany>::fold().before);
     return sums == nullptr ? nullptr : sums + tile * kSumsBytes<kDType>;
   }
   UZIP_DEVICE static Stage<kDType>& stage() { return Room::warp().first.stage; }

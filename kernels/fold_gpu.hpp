@@ -296,7 +296,7 @@ class Folder {
     }
     sync_block();
     if (room.found == 0) return true;
-    if (block_index() == 0 && thread == 0) atomic_max(status, room.found);
+    if (block_index() == 0 && thread == 0) report(status, static_cast<FrameStatus>(room.found));
     return false;
   }
 

@@ -61,7 +61,7 @@ class FoldSource {
     return room();
   }
   UZIP_DEVICE const uint8_t* values_again(uint32_t) { return room(); }
-  UZIP_DEVICE bool sound() const { return *Room::get().status == 0; }
+  UZIP_DEVICE bool sound() const { return load_relaxed_system(Room::get().status) == 0; }
 
   UZIP_DEVICE void write_remainder(uint8_t* to) {
     using Stored = typename ArithmeticOf<kDType>::Stored;

@@ -171,6 +171,7 @@ class Endpoint(NamedTuple):
             self.config,
             tag,
             threads=self.config.threads or self.handle.threads_per_rank,
+            gpus=self.handle.gpus,
             call=call,
             blocking=blocking,
             pool=pool,
