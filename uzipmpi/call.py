@@ -155,8 +155,7 @@ class Call:
         if given is None or work.copies:
             drive([Stream(links.completed())])
         work.finish()
-        nbytes = work.value_bytes
-        self._count(self._method, nbytes, nbytes, Choice(linked.NAME))
+        self._count(self._method, work.value_bytes, 0, Choice(linked.NAME), transport=linked.NAME)
         return True
 
     def _join(self, method: str) -> tuple[Choice, Any]:
@@ -230,11 +229,17 @@ class Call:
         assert self._work is not None
         self._work.finish()
         record = context.record
-        codec = codec_of(context)
-        self._count(method, record.value_bytes, record.wire_bytes, choice, codec)
+        codec, transport = codec_of(context), context.pool.transport
+        self._count(method, record.value_bytes, record.wire_bytes, choice, codec, transport)
 
     def _count(
-        self, method: str, value_bytes: int, wire_bytes: int, choice: Choice, codec: str = ""
+        self,
+        method: str,
+        value_bytes: int,
+        wire_bytes: int,
+        choice: Choice,
+        codec: str = "",
+        transport: str = "",
     ) -> None:
         self._end.handle.stats.add(
             method,
@@ -243,5 +248,7 @@ class Call:
             time.perf_counter() - self._started,
             algorithm=choice.algorithm,
             codec=codec,
+            transport=transport,
             fallback=choice.fallback,
+            unseen=choice.algorithm == linked.NAME,
         )
