@@ -186,13 +186,13 @@ def compared(
 
 
 def algorithms(options: argparse.Namespace) -> Iterator[Row]:
-    """Messages whole, split, in chunks and by MPI; sums in one shot, two shots, round a ring."""
+    """Messages whole, split, in chunks and by an MPI that can; sums by three algorithms."""
     names = {"send": ("whole", "split", "chunked"), "allreduce": ("one_shot", "two_shot", "ring")}
     for operation in options.operations:
         option = "p2p" if operation == "send" else operation
         comms = {name: connected(options, **{option: name}) for name in names[operation]}
         comms["raw"] = connected(options, codec="raw")
-        if operation == "send":
+        if operation == "send" and options.transport == "mpi-device":
             comms["MPI"] = connected(options, compress="never")
         for megabytes in options.mb or (1, 4, 16, 64, 256):
             pair = Pair(options.data, DType.BFLOAT16, int(megabytes * MB))
