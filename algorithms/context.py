@@ -17,7 +17,7 @@ from uzipmpi.transports.ipc import Ipc
 from uzipmpi.transports.mpi_host import MpiHost
 from uzipmpi.typing import Bytes, DType, Tensor
 
-__all__ = ["CODEC_AT", "RAW", "TAGS_PER_CALL", "Context", "Record", "as_sent"]
+__all__ = ["ANS", "CODEC_AT", "RAW", "TAGS_PER_CALL", "Context", "Record", "as_sent"]
 
 # Phases and lanes of a call that run side by side have tags of their own.
 TAGS_PER_CALL = 16
@@ -26,10 +26,10 @@ TAGS_PER_CALL = 16
 FULL_CHUNK_RANKS = 8
 LEAST_CHUNK_BYTES = 64 << 10
 
-# Offsets in the frame header, and a code there (FORMAT.md).
+# Offsets in the frame header, and codes there (FORMAT.md).
 DTYPE_AT = 5
 CODEC_AT = 6
-RAW = 0
+RAW, ANS = 0, 2
 
 
 @dataclass

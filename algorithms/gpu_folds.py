@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from uzipmpi.algorithms.context import Context
+from uzipmpi.algorithms.context import ANS, CODEC_AT, Context
 from uzipmpi.algorithms.frame import Frame, Operand
 from uzipmpi.algorithms.gpu_steps import (
     Gpu,
@@ -21,7 +21,7 @@ from uzipmpi.algorithms.gpu_steps import (
 )
 from uzipmpi.algorithms.operators import Operator, Predefined
 from uzipmpi.errors import FormatError
-from uzipmpi.kernels import codec, device, device_codec
+from uzipmpi.kernels import device, device_codec
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import Bytes, Tensor
 
@@ -187,4 +187,4 @@ def _plain(inputs: Sequence[Operand]) -> list[int]:
 
 
 def _is_ans(frame: Frame) -> bool:
-    return codec.info(frame.header).codec == "ans"
+    return int(frame.header[CODEC_AT]) == ANS

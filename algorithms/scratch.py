@@ -24,9 +24,12 @@ class Buffers(Protocol):
     ----------
     gpu
         The GPU that reads and writes it; -1: none, the processor does.
+    transport
+        How messages of GPU buffers in it reach a peer; empty: it is for others.
     """
 
     gpu: int
+    transport: str
 
     def arrivals(self, near: bool) -> Buffers:
         """Return where memory for messages that come in is from.
@@ -54,6 +57,7 @@ class Pool:
     """
 
     gpu = -1
+    transport = ""
 
     def __init__(self) -> None:
         self._free: defaultdict[int, list[Bytes]] = defaultdict(list)

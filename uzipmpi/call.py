@@ -27,6 +27,7 @@ from uzipmpi.refusal import Arguments, presumed, refuse
 from uzipmpi.selection import Choice, Facts
 from uzipmpi.sending import codec_of
 from uzipmpi.staging import Rounds, Staged, message_pool, when_complete
+from uzipmpi.transports.ipc import WAYS
 
 __all__ = ["Call", "Understand", "Work"]
 
@@ -176,7 +177,7 @@ class Call:
         else:
             end.handle.plans.keep(self._key, plan, nbytes)
         work.finish()
-        self._count(self._method, nbytes, nbytes, Choice(ipc.name))
+        self._count(self._method, nbytes, 0, Choice(ipc.name), transport=ipc.name)
         return True
 
     def _join(self, method: str) -> tuple[Choice, Any]:
@@ -250,11 +251,17 @@ class Call:
         assert self._work is not None
         self._work.finish()
         record = context.record
-        codec = codec_of(context)
-        self._count(method, record.value_bytes, record.wire_bytes, choice, codec)
+        codec, transport = codec_of(context), context.pool.transport
+        self._count(method, record.value_bytes, record.wire_bytes, choice, codec, transport)
 
     def _count(
-        self, method: str, value_bytes: int, wire_bytes: int, choice: Choice, codec: str = ""
+        self,
+        method: str,
+        value_bytes: int,
+        wire_bytes: int,
+        choice: Choice,
+        codec: str = "",
+        transport: str = "",
     ) -> None:
         self._end.handle.stats.add(
             method,
@@ -263,5 +270,7 @@ class Call:
             time.perf_counter() - self._started,
             algorithm=choice.algorithm,
             codec=codec,
+            transport=transport,
             fallback=choice.fallback,
+            unseen=choice.algorithm in WAYS,
         )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from uzipmpi import linking, selection
+from uzipmpi import gpu_ways, linking, selection
 from uzipmpi.buffers import INT_MAX, plain_array
 from uzipmpi.config import Config
 from uzipmpi.errors import Error
@@ -39,6 +39,13 @@ class CommBase(MPI.Intracomm):
     @property
     def stats(self) -> Stats:
         """What was sent and received through this MPI handle on this rank."""
+        handle = self._endpoint.handle
+        handle.stats.transport = gpu_ways.describe(handle)
+        return handle.stats
+
+    @property
+    def _stats(self) -> Stats:
+        """The statistics, at once."""
         return self._endpoint.handle.stats
 
     @property

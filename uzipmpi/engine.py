@@ -12,6 +12,8 @@ from typing import Protocol
 
 from mpi4py import MPI
 
+from uzipmpi.transports.transfer import give_way
+
 __all__ = ["Task", "engine"]
 
 # How long a thread sleeps when nothing moved: MPI cannot wake it. The progress thread begins with
@@ -37,6 +39,10 @@ class Task(Protocol):
     @property
     def ended(self) -> bool:
         """Whether nothing is left to do but to complete."""
+
+    @property
+    def awaits_gpu(self) -> bool:
+        """Whether a GPU is at it, which takes microseconds."""
 
     def complete(self) -> None:
         """Tell those who wait that it has ended."""
@@ -91,7 +97,10 @@ class Engine:
             if self.advance():
                 pause = 0.0
                 continue
-            time.sleep(pause)
+            if not pause or any(task.awaits_gpu for task in list(self._tasks)):
+                give_way()
+            else:
+                time.sleep(pause)
             pause = min(pause + 1e-6, SHORTEST_PAUSE)
 
     def finish(self, task: Task) -> None:

@@ -13,8 +13,10 @@ from mpi4py import MPI
 from uzipmpi._version import __version__
 from uzipmpi.config import Config
 from uzipmpi.cuda_aware import cuda_aware, libmpi
+from uzipmpi.gpu_ways import by_mpi
 from uzipmpi.kernels import codec
 from uzipmpi.kernels.device import gpu_half
+from uzipmpi.transports.ipc import WAYS
 
 __all__ = ["report"]
 
@@ -41,6 +43,7 @@ def report() -> str:
         "threads of MPI": THREAD_LEVELS[MPI.Query_thread()],
         "CUDA-aware": f"{'yes' if aware else 'no'}: {why}",
         "GPUs": _gpus(),
+        "GPU buffers": _gpu_buffers(Config.resolve()),
         "codecs": ", ".join(codec.CODECS),
         "SIMD": f"{codec.simd_path()} (of {paths})",
         "cores": f"{len(os.sched_getaffinity(0))} usable",
@@ -55,3 +58,13 @@ def _gpus() -> str:
         return str(gpu_half().device_count())
     except (ImportError, RuntimeError) as error:
         return f"none: {error}"
+
+
+def _gpu_buffers(config: Config) -> str:
+    """Return how they would go, and why; a communicator's ``stats`` say how they do."""
+    if config.transport not in ("auto", *WAYS):
+        return by_mpi(config)
+    return (
+        "ipc between ranks of a host whose GPUs reach each other, shm where these do not; "
+        f"else {by_mpi(config)}"
+    )

@@ -172,6 +172,7 @@ def count(end: Endpoint, operation: str, sending: Sending, started: float) -> No
         time.perf_counter() - started,
         algorithm=sending.algorithm,
         codec=codec_of(sending.context),
+        transport=sending.context.pool.transport,
     )
 
 

@@ -23,35 +23,51 @@ class Totals:
         Bytes of the calls that went to MPI as they were, untimed.
     coded_bytes, frame_bytes
         Bytes of values of all others, and what travelled for them.
+    unseen_bytes
+        Bytes of values that kernels sent from GPU to GPU: only these know what travelled for them.
     seconds
-        Time spent in those.
-    algorithms, codecs, fallbacks
-        How often each was used, and why something was not compressed.
+        Time spent in all but the plain ones.
+    algorithms, codecs, transports, fallbacks
+        How often each was used (a transport: by values in GPU memory), and why something was not
+        compressed.
     """
 
     calls: int = 0
     plain_bytes: int = 0
     coded_bytes: int = 0
     frame_bytes: int = 0
+    unseen_bytes: int = 0
     seconds: float = 0.0
     algorithms: Counter[str] = field(default_factory=Counter)
     codecs: Counter[str] = field(default_factory=Counter)
+    transports: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
 
     @property
     def value_bytes(self) -> int:
         """Bytes of values."""
+        return self.seen_bytes + self.unseen_bytes
+
+    @property
+    def seen_bytes(self) -> int:
+        """Bytes of values but for those that kernels sent."""
         return self.plain_bytes + self.coded_bytes
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes that travelled for them."""
+        """Bytes that travelled for those that no kernel sent."""
         return self.plain_bytes + self.frame_bytes
 
     @property
     def ratio(self) -> float:
-        """Bytes on the wire over bytes of values; 1 where nothing was sent."""
-        return self.wire_bytes / self.value_bytes if self.value_bytes else 1.0
+        """Bytes on the wire over bytes of values, of what is known; 1 where nothing is."""
+        return self.wire_bytes / self.seen_bytes if self.seen_bytes else 1.0
+
+    @property
+    def wire_text(self) -> str:
+        """What travelled, in words."""
+        parts = [size_text(self.wire_bytes)] if self.seen_bytes or not self.unseen_bytes else []
+        return " + ".join([*parts, *(["unknown"] if self.unseen_bytes else [])])
 
     def add_plain(self, nbytes: int) -> None:
         """Count a call that went to MPI as it was, untimed."""
@@ -61,9 +77,9 @@ class Totals:
     def add_queued(self, nbytes: int, algorithm: str) -> None:
         """Count a call that was queued on a GPU, untimed: what travels for it is not known here."""
         self.calls += 1
-        self.coded_bytes += nbytes
-        self.frame_bytes += nbytes
+        self.unseen_bytes += nbytes
         self.algorithms[algorithm] += 1
+        self.transports[algorithm] += 1
 
     def absorb(self, other: Totals) -> None:
         """Add the sums of another communicator or rank."""
@@ -71,9 +87,11 @@ class Totals:
         self.plain_bytes += other.plain_bytes
         self.coded_bytes += other.coded_bytes
         self.frame_bytes += other.frame_bytes
+        self.unseen_bytes += other.unseen_bytes
         self.seconds += other.seconds
         self.algorithms.update(other.algorithms)
         self.codecs.update(other.codecs)
+        self.transports.update(other.transports)
         self.fallbacks.update(other.fallbacks)
 
 
@@ -90,6 +108,7 @@ class Stats:
     def __init__(self) -> None:
         # Why arrays go to MPI at once, without a closer look.
         self.plain_reason = ""
+        self.transport = ""
         self._totals: dict[str, Totals] = {}
         self._lock = threading.Lock()
 
@@ -120,18 +139,28 @@ class Stats:
         *,
         algorithm: str,
         codec: str = "",
+        transport: str = "",
         fallback: str = "",
+        unseen: bool = False,
     ) -> None:
-        """Count one call; ``fallback`` is why it was not compressed, if it was not."""
+        """Count one call; ``fallback`` is why it was not compressed, if it was not.
+
+        If what travelled is ``unseen``, the bytes on the wire are not counted.
+        """
         totals = self[operation]
         with self._lock:
             totals.calls += 1
-            totals.coded_bytes += value_bytes
-            totals.frame_bytes += wire_bytes
+            if unseen:
+                totals.unseen_bytes += value_bytes
+            else:
+                totals.coded_bytes += value_bytes
+                totals.frame_bytes += wire_bytes
             totals.seconds += seconds
             totals.algorithms[algorithm] += 1
             if codec:
                 totals.codecs[codec] += 1
+            if transport:
+                totals.transports[transport] += 1
             if fallback:
                 totals.fallbacks[fallback] += 1
 
@@ -148,10 +177,12 @@ class Stats:
                 "calls": totals.calls,
                 "value_bytes": totals.value_bytes,
                 "wire_bytes": totals.wire_bytes,
+                "unseen_bytes": totals.unseen_bytes,
                 "ratio": totals.ratio,
                 "seconds": totals.seconds,
                 "algorithms": dict(totals.algorithms),
                 "codecs": dict(totals.codecs),
+                "transports": dict(totals.transports),
                 "fallbacks": dict(totals.fallbacks),
             }
             for name, totals in self._totals.items()
@@ -186,12 +217,15 @@ class Stats:
             "seconds",
             "algorithm",
             "codec",
+            "transport",
         )
         rows = [header, *(self._row(name) for name, totals in self._totals.items() if totals.calls)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         for name, totals in self._totals.items():
             lines += [f"{name}: {n} not compressed: {why}" for why, n in totals.fallbacks.items()]
+        if self.transport:
+            lines.append(f"GPU buffers: {self.transport}")
         return "\n".join(lines)
 
     def _row(self, name: str) -> tuple[str, ...]:
@@ -200,11 +234,12 @@ class Stats:
             name,
             str(totals.calls),
             size_text(totals.value_bytes),
-            size_text(totals.wire_bytes),
-            f"{totals.ratio:.3f}",
+            totals.wire_text,
+            f"{totals.ratio:.3f}" if totals.seen_bytes or not totals.unseen_bytes else "-",
             f"{totals.seconds:.3f}",
             ", ".join(totals.algorithms) or "plain",
             ", ".join(totals.codecs) or "-",
+            ", ".join(totals.transports) or "-",
         )
 
 

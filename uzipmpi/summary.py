@@ -72,7 +72,7 @@ def _row(name: str, totals: Totals) -> tuple[str, ...]:
         name,
         str(totals.calls),
         size_text(totals.value_bytes),
-        size_text(totals.wire_bytes),
+        totals.wire_text,
         f"{100 * (1 - totals.ratio):.1f}%",
         ", ".join(reasons),
     )

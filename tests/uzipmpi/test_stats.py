@@ -20,10 +20,12 @@ def test_sums() -> None:
         "calls": 3,
         "value_bytes": 2100,
         "wire_bytes": 1700,
+        "unseen_bytes": 0,
         "ratio": pytest.approx(1700 / 2100),
         "seconds": 0.75,
         "algorithms": {"chunked": 1, "plain": 1},
         "codecs": {"tier": 1},
+        "transports": {},
         "fallbacks": {"incompressible": 1},
     }
     assert json.loads(json.dumps(stats.as_dict())) == stats.as_dict()
@@ -52,6 +54,7 @@ def test_table() -> None:
         "seconds",
         "algorithm",
         "codec",
+        "transport",
     ]
     assert allreduce.split() == [
         "Allreduce",
@@ -64,9 +67,31 @@ def test_table() -> None:
         "1.000",
         "ring",
         "ans",
+        "-",
     ]
     assert bcast.split()[2:4] == ["5.0", "GiB"]
     assert reason == "Bcast: 1 not compressed: one rank"
+
+
+def test_what_only_kernels_know() -> None:
+    """Values that kernels send count as values, and as nothing that is known to have travelled."""
+    stats = Stats()
+    stats.transport = "ipc, as it happens"
+    stats["Send"].add_queued(1 << 20, "ipc")
+    stats.add("Allreduce", 1 << 20, 0, 1.0, algorithm="ipc", transport="ipc", unseen=True)
+    stats.add("Allreduce", 1000, 600, 1.0, algorithm="ring", transport="mpi-host")
+    assert stats["Send"].value_bytes == 1 << 20
+    assert stats["Send"].wire_bytes == 0
+    assert stats["Allreduce"].ratio == pytest.approx(0.6)
+    _, send, allreduce, transport = repr(stats).splitlines()
+    assert send.split() == ["Send", "1", "1.0", "MiB", "unknown", "-", "0.000", "ipc", "-", "ipc"]
+    assert "600 B + unknown  0.600" in allreduce
+    assert allreduce.endswith("ipc, mpi-host")
+    assert transport == "GPU buffers: ipc, as it happens"
+    total = Stats()
+    total.absorb(Stats.of(json.loads(json.dumps(stats.sums()))))
+    assert total["Send"].unseen_bytes == 1 << 20
+    assert "unknown" in summary.table(total, size=1, missing=set())
 
 
 def test_reset_keeps_the_objects() -> None:
