@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator
 from typing import Generic, TypeVar
 
 from uzipmpi.transports.transfer import Transfer
 
-__all__ = ["Begun"]
+__all__ = ["Ahead", "Begun"]
 
 T = TypeVar("T")
 
@@ -54,3 +55,31 @@ class Begun(Generic[T]):
                 raise
             steps.throw(error)
         return (yield from steps)
+
+
+class Ahead:
+    """Steps of which the next may be begun while a GPU is at one; they end in their order.
+
+    What has begun is brought to its end before anybody waits for a peer, which may wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._begun: deque[Begun[None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._begun)
+
+    def begin(self, steps: Generator[Transfer | None, None, None]) -> None:
+        """Take steps up to the first that has to be waited for."""
+        self._begun.append(Begun(steps))
+
+    def finish(self, left: int = 0) -> Generator[Transfer | None, None, None]:
+        """Bring those begun first to their end, until so many are left."""
+        while len(self._begun) > left:
+            yield from self._begun.popleft().rest()
+            yield None
+
+    def close(self) -> None:
+        """Take no more steps."""
+        while self._begun:
+            self._begun.popleft().close()

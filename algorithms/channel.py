@@ -16,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from uzipmpi.algorithms import places
-from uzipmpi.algorithms.begun import Begun
+from uzipmpi.algorithms.begun import Ahead
 from uzipmpi.algorithms.call import TRAILER_BYTES, describe, unpack_trailer
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.frame import Frame, Operand
@@ -95,6 +95,28 @@ class Inbox:
     def receive(self, tensor: Tensor) -> Waits:
         """Wait for the next frame and decode it."""
         frame = yield from self.take()
+        yield from self._use(frame, tensor)
+
+    def receive_all(self, tensors: Sequence[Tensor]) -> Waits:
+        """Decode one frame after the other.
+
+        A GPU begins with the next one, if that has come, while it is at one.
+        """
+        ahead = Ahead()
+        try:
+            for tensor in tensors:
+                yield from ahead.finish(places.frames_ahead(tensor) if self.has_come() else 0)
+                frame = yield from self.take()
+                ahead.begin(self._use(frame, tensor))
+            yield from ahead.finish()
+        finally:
+            ahead.close()
+
+    def has_come(self) -> bool:
+        """Whether the next frame is here."""
+        return bool(self._posted) and self._posted[0][1].poll()
+
+    def _use(self, frame: Frame, tensor: Tensor) -> Waits:
         yield from self.decode(frame, tensor)
         self.release(frame)
 
@@ -192,10 +214,8 @@ class Outbox:
 
     def encode(self, tensor: Tensor) -> Waits:
         """Encode a tensor, as soon as there is room, and start sending its frame."""
-        yield from self._room()
-        buffer = self._context.pool.take(self._buffer_bytes)
-        nbytes = yield from places.encode(self._context, tensor, buffer)
-        yield from self._start(buffer, nbytes, tensor.nbytes)
+        yield from self.room()
+        yield from self._encode(tensor)
 
     def encode_all(self, tensors: Sequence[Tensor]) -> Waits:
         """Encode tensors one after the other, and start sending the frame of each.
@@ -203,29 +223,26 @@ class Outbox:
         A GPU begins with the next one while a frame is on its way to the host, if there is room for
         it: what is begun is brought to its end before anybody waits for a peer.
         """
-        begun: deque[tuple[Tensor, Bytes, Begun[int]]] = deque()
+        ahead = Ahead()
         try:
             for tensor in tensors:
-                ahead = places.frames_ahead(tensor)
-                while begun and (len(begun) > ahead or not self._has_room(len(begun), ahead)):
-                    yield from self._finish(*begun.popleft())
-                    yield None
-                if not begun:
-                    yield from self._room()
-                buffer = self._context.pool.take(self._buffer_bytes)
-                steps = places.encode(self._context, tensor, buffer)
-                begun.append((tensor, buffer, Begun(steps)))
-            while begun:
-                yield from self._finish(*begun.popleft())
+                most = places.frames_ahead(tensor)
+                yield from ahead.finish(most)
+                while len(ahead) and not self.has_room(len(ahead), most):
+                    yield from ahead.finish(len(ahead) - 1)
+                if not len(ahead):
+                    yield from self.room()
+                ahead.begin(self._encode(tensor))
+            yield from ahead.finish()
         finally:
-            for _, _, steps_left in begun:
-                steps_left.close()
+            ahead.close()
 
-    def _finish(self, tensor: Tensor, buffer: Bytes, begun: Begun[int]) -> Waits:
-        nbytes = yield from begun.rest()
+    def _encode(self, tensor: Tensor) -> Waits:
+        buffer = self._context.pool.take(self._buffer_bytes)
+        nbytes = yield from places.encode(self._context, tensor, buffer)
         yield from self._start(buffer, nbytes, tensor.nbytes)
 
-    def _has_room(self, n_begun: int, ahead: int) -> bool:
+    def has_room(self, n_begun: int, ahead: int) -> bool:
         """Whether one more frame may be begun though none is waited for."""
         while self._sent and all(transfer.finished() for transfer in self._sent[0][1]):
             self._gone()
@@ -239,11 +256,10 @@ class Outbox:
         result: Tensor | None,
         divisor: int | None = None,
     ) -> Waits:
-        """Fold, as soon as there is room, and start sending the frame of the result.
+        """Fold, once there is room, and start sending the frame of the result.
 
         The arguments are those of :func:`places.fold_encode`.
         """
-        yield from self._room()
         buffer = self._context.pool.take(self._buffer_bytes)
         nbytes = yield from places.fold_encode(
             self._context, op, inputs, own, result, buffer, divisor
@@ -255,7 +271,7 @@ class Outbox:
 
         One in a peer's memory is copied: the peer may wait for that before it sends more.
         """
-        yield from self._room()
+        yield from self.room()
         buffer = frame.buffer
         if is_lent(buffer):
             buffer = self._context.pool.take(self._buffer_bytes)
@@ -274,7 +290,8 @@ class Outbox:
             self._send(NOTHING, NOTHING)
         yield from self.flush()
 
-    def _room(self) -> Waits:
+    def room(self) -> Waits:
+        """Wait until one more frame may be under way."""
         while len(self._sent) >= DEPTH:
             yield from self._oldest()
 

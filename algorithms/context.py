@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from uzipmpi.algorithms.call import TRAILER_BYTES
-from uzipmpi.algorithms.cuts import step_bytes
+from uzipmpi.algorithms.cuts import LEAST_BYTES, LEAST_GPU_BYTES, cut, piece_bytes, step_bytes
 from uzipmpi.algorithms.scratch import Buffers, scratch
 from uzipmpi.config import Config
 from uzipmpi.errors import FormatError, MismatchError
@@ -76,6 +76,9 @@ class Context:
         Threads of the codec.
     chunk_bytes
         Most bytes of values in a frame; 0: as ``config`` says, less for many ranks.
+    gpus
+        All ranks have a GPU, so chunks are of a size that suits these. Ranks cut alike, and none
+        knows where the others' tensors are.
     call
         What must be the same on all ranks, as a word (see ``call.py``); 0 in messages.
     blocking
@@ -86,6 +89,8 @@ class Context:
         The connection of the ranks' GPUs, if there is one.
     nodes
         For each rank the lowest rank on its node; empty: each has a node of its own.
+    ordered
+        Which streams of a GPU come after which of the users': (theirs, ours).
     """
 
     transport: MpiHost
@@ -94,16 +99,20 @@ class Context:
     record: Record = field(default_factory=Record)
     threads: int = 1
     chunk_bytes: int = 0
+    gpus: bool = False
     call: int = 0
     blocking: bool = False
     pool: Buffers = scratch
     ipc: Ipc | None = None
     nodes: Sequence[int] = ()
+    ordered: set[tuple[int, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if not self.chunk_bytes:
-            most = fair_share(self.config.chunk_bytes, self.size)
-            chunk_bytes = step_bytes(min(most, staged_share(self.config, self.size)))
+            config = self.config
+            largest = config.gpu_chunk_bytes if self.gpus else config.chunk_bytes
+            most = fair_share(largest, self.size)
+            chunk_bytes = step_bytes(min(most, staged_share(config, self.size)))
             object.__setattr__(self, "chunk_bytes", chunk_bytes)
 
     @property
@@ -120,6 +129,11 @@ class Context:
     def message_bytes(self) -> int:
         """Size of a buffer that holds the frame of any chunk, and its trailer."""
         return HEADER_BYTES + self.chunk_bytes + TRAILER_BYTES
+
+    def chunks(self, tensor: Tensor) -> list[Tensor]:
+        """Cut a tensor into chunks of at most ``chunk_bytes`` that suit its size."""
+        least = LEAST_GPU_BYTES if self.gpus else LEAST_BYTES
+        return cut(tensor, piece_bytes(tensor.nbytes, self.chunk_bytes, least))
 
     def by_node(self) -> list[list[int]]:
         """Return the ranks of each node."""

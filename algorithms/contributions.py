@@ -53,12 +53,22 @@ class Contributions:
     ) -> Generator[Transfer | None, None, list[Operand]]:
         """Wait for the next chunk of every peer; return all in rank order, ``own`` among them.
 
-        They are to be folded to ``result``, and stay valid until the next call.
+        They are to be folded to ``result``. Values stay valid until the next call, frames until
+        they are released.
         """
         self._inputs = {self._context.rank: own}
         for peer, inbox in self.inboxes.items():
             self._inputs[peer] = yield from inbox.operand(op, own, result, self._room_of(peer))
         return [self._inputs[rank] for rank in sorted(self._inputs)]
+
+    def frames_ahead(self, op: Operator, own: Tensor, result: Tensor | None) -> int:
+        """Return how many folds may be under way when the next chunk is taken.
+
+        None if that has to be waited for, or if peers' values are decoded to the same scratch.
+        """
+        if not places.folds_frames(self._context, op, own, result):
+            return 0
+        return int(all(inbox.has_come() for inbox in self.inboxes.values()))
 
     def attributed(
         self, own: Tensor, steps: Generator[Transfer | None, None, T]

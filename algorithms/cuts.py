@@ -11,7 +11,16 @@ from collections.abc import Sequence
 
 from uzipmpi.typing import Tensor
 
-__all__ = ["byte_shards", "chunks", "cut", "even_counts", "piece_bytes", "shards", "step_bytes"]
+__all__ = [
+    "LEAST_BYTES",
+    "LEAST_GPU_BYTES",
+    "byte_shards",
+    "cut",
+    "even_counts",
+    "piece_bytes",
+    "shards",
+    "step_bytes",
+]
 
 LARGEST_ITEM = 8
 # 1024 values, a tile of the frame format, of any type: smaller remainders travel verbatim.
@@ -20,6 +29,7 @@ TILES_BYTES = 1024 * LARGEST_ITEM
 # time in Python than its coding, which could overlap, takes.
 PIECES = 4
 LEAST_BYTES = 128 << 10
+LEAST_GPU_BYTES = 1 << 20  # a GPU codes them in microseconds
 
 
 def step_bytes(chunk_bytes: int) -> int:
@@ -42,11 +52,6 @@ def cut(tensor: Tensor, chunk_bytes: int) -> list[Tensor]:
         Tensor(tensor.memory[start : start + chunk_bytes], tensor.dtype)
         for start in range(0, tensor.nbytes, chunk_bytes)
     ]
-
-
-def chunks(tensor: Tensor, most: int) -> list[Tensor]:
-    """Cut a tensor into chunks of at most ``most`` bytes that suit its size."""
-    return cut(tensor, piece_bytes(tensor.nbytes, most))
 
 
 def even_counts(count: int, n_parts: int) -> list[int]:

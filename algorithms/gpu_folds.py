@@ -11,8 +11,8 @@ from collections.abc import Generator, Sequence
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.frame import Frame, Operand
 from uzipmpi.algorithms.gpu_steps import (
-    STATUS_BYTES,
     Gpu,
+    Status,
     Waits,
     check,
     gpu_of,
@@ -62,15 +62,15 @@ def fold(
     def steps() -> Waits:
         status = gpu.status()
         memories, _kept = _brought_up(gpu, context, inputs, out, status)
-        gpu.after(out, gpu.kernels)
+        gpu.after(context, out, gpu.decoding)
         device_codec.fold(
             op.kernel,
             memories,
             _plain(inputs),
             memory_of(out),
             out.dtype,
-            status,
-            gpu.kernels,
+            status.memory,
+            gpu.decoding,
             op.divisor(len(inputs), divisor),
             max_blocks=context.config.max_sms,
         )
@@ -112,7 +112,7 @@ def fold_encode(
         status = gpu.status()
         memories, _kept = _brought_up(gpu, context, inputs, like, status)
         if result is not None:
-            gpu.after(result, gpu.kernels)
+            gpu.after(context, result, gpu.decoding)
         frame = gpu.frame_for(like, out)
         device_codec.fold_encode(
             op.kernel,
@@ -121,15 +121,15 @@ def fold_encode(
             frame,
             like.count,
             like.dtype,
-            status,
-            gpu.kernels,
+            status.memory,
+            gpu.decoding,
             op.divisor(len(inputs), divisor),
             out=None if result is None else memory_of(result),
             max_blocks=context.config.max_sms,
         )
-        nbytes = yield from gpu.bring_down(context, frame, like.nbytes, out)
+        nbytes = yield from gpu.bring_down(context, gpu.decoding, frame, like.nbytes, out)
+        gpu.verdict(status)
         if not nbytes:
-            yield from gpu.judge(status)
             raise FormatError("malformed frame: its fold became none")
         return nbytes
 
@@ -141,7 +141,6 @@ def rooms(inputs: Sequence[Operand], out: Tensor) -> list[int]:
     """Return the sizes of what the inputs of a fold take in the GPU's memory."""
     frames = [operand for operand in inputs if isinstance(operand, Frame)]
     return [
-        STATUS_BYTES,
         *(frame.nbytes for frame in frames if in_gpu(frame.buffer) is None),
         *(out.nbytes for frame in frames if _is_ans(frame)),
     ]
@@ -152,7 +151,7 @@ def _brought_up(
     context: Context,
     inputs: Sequence[Operand],
     out: Tensor,
-    status: device.DeviceMemory,
+    status: Status,
 ) -> tuple[list[device.DeviceMemory], list[device.DeviceMemory]]:
     """Return where the GPU finds the inputs, and what must live as long.
 
@@ -161,7 +160,7 @@ def _brought_up(
     memories, kept = [], []
     for operand in inputs:
         if isinstance(operand, Tensor):
-            gpu.after(operand, gpu.kernels)
+            gpu.after(context, operand, gpu.decoding)
             memories.append(memory_of(operand))
             continue
         check(operand, out)
@@ -169,7 +168,9 @@ def _brought_up(
         if _is_ans(operand):
             values = device.allocate(out.nbytes, gpu.ordinal)
             most = context.config.max_sms
-            device_codec.decode(arrived, out.dtype, values, status, gpu.kernels, max_blocks=most)
+            device_codec.decode(
+                arrived, out.dtype, values, status.memory, gpu.decoding, max_blocks=most
+            )
             kept.append(arrived)
             arrived = values
         memories.append(arrived)

@@ -1,19 +1,22 @@
 """Steps of algorithms on tensors in the memory of a GPU.
 
 Frames are made and read by the GPU and cross to page-locked host memory compressed, from where MPI
-takes them; or they stay in memory of the GPU, if MPI takes them there. Kernels, copies to the host
-and copies from it have a stream each, so they overlap for different frames; events order them.
+takes them; or they stay in memory of the GPU, if MPI takes them there. Kernels that make frames,
+kernels that read them, copies to the host and copies from it have a stream each, so they overlap
+for different frames, and no frame is made late because another has not arrived; events order them.
 Nothing waits for the GPU but the caller, by a yield.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import suppress
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from uzipmpi.algorithms.context import Context, as_sent
 from uzipmpi.algorithms.device_error import reported
@@ -35,6 +38,9 @@ Waits = Generator[Transfer | None, None, None]
 T = TypeVar("T")
 
 STATUS_BYTES = 4
+# From one status word to the next: no two share a line of a cache.
+STATUS_STRIDE = 64
+STATUS_WORDS = 64
 # What is copied before the size of a frame is known: that of the last one and a little more.
 MARGIN = 1.02
 
@@ -106,6 +112,23 @@ class Shared:
         """Do nothing: it goes back to its pool when nobody refers to it."""
 
 
+class Status(NamedTuple):
+    """Where kernels say what is wrong with a frame: in memory of the host.
+
+    Copied from the GPU it would wait for the frames that are on their way from there.
+
+    Attributes
+    ----------
+    memory
+        The word as kernels reach it.
+    word
+        The same as the host does.
+    """
+
+    memory: device.DeviceMemory
+    word: npt.NDArray[np.uint32]
+
+
 class Gpu:
     """The streams of one GPU, and what is queued on them.
 
@@ -122,8 +145,9 @@ class Gpu:
         Memory of the host that the GPU copies to and from while the caller goes on.
     messages, shared
         Memory for messages: of the GPU, and of the host, which ranks of a node share.
-    kernels, down, up
-        Its streams: for kernels, for copies to the host, for copies from it.
+    encoding, decoding, down, up
+        Its streams: for kernels that make frames, for those that read them, for copies to the host,
+        for copies from it.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -131,10 +155,12 @@ class Gpu:
         self.pinned = Pinned(ordinal)
         self.messages = OnGpu(ordinal)
         self.shared = Shared(ordinal)
-        self.kernels = device.Stream(ordinal)
+        self.encoding = device.Stream(ordinal)
+        self.decoding = device.Stream(ordinal)
         self.down = device.Stream(ordinal)
         self.up = device.Stream(ordinal)
         self._staging = Staging()
+        self._statuses: deque[Status] = deque()
         self._ratio = 1.0
 
     def room(self, nbytes: int) -> Bytes:
@@ -159,19 +185,19 @@ class Gpu:
     def _encode_on_host(
         self, context: Context, tensor: Tensor, out: Bytes
     ) -> Generator[Transfer | None, None, int]:
-        staged = yield from self.read(tensor)
+        staged = yield from self.read(context, tensor)
         return context.encode(staged, out)
 
     def _encode(
         self, context: Context, tensor: Tensor, out: Bytes
     ) -> Generator[Transfer | None, None, int]:
         frame = self.frame_for(tensor, out)
-        self.after(tensor, self.kernels)
+        self.after(context, tensor, self.encoding)
         name = "raw" if tensor.dtype is DType.BYTES else context.config.codec
         most = context.config.max_sms
         values = memory_of(tensor)
-        device_codec.encode(values, tensor.dtype, frame, self.kernels, codec=name, max_blocks=most)
-        return (yield from self.bring_down(context, frame, tensor.nbytes, out))
+        device_codec.encode(values, tensor.dtype, frame, self.encoding, codec=name, max_blocks=most)
+        return (yield from self.bring_down(context, self.encoding, frame, tensor.nbytes, out))
 
     def frame_room(self, tensor: Tensor, out: Bytes) -> list[int]:
         """Return the sizes of what :meth:`frame_for` allocates."""
@@ -183,16 +209,21 @@ class Gpu:
         return in_gpu(out[:bound]) or device.allocate(bound, self.ordinal)
 
     def bring_down(
-        self, context: Context, frame: device.DeviceMemory, value_bytes: int, out: Bytes
+        self,
+        context: Context,
+        kernels: device.Stream,
+        frame: device.DeviceMemory,
+        value_bytes: int,
+        out: Bytes,
     ) -> Generator[Transfer | None, None, int]:
         """Bring a frame that kernels make to ``out``; return its size, 0 if none was made."""
+        self.down.wait(kernels.record())
         if in_gpu(out):
             header = yield from self.peek(frame[:HEADER_BYTES])
             if not header.any():
                 return 0
             context.record.count(header)
             return codec.info(header).frame_bytes
-        self.down.wait(self.kernels.record())
         copied = min(HEADER_BYTES + int(self._ratio * MARGIN * value_bytes), frame.size)
         self.down.copy(out[:copied], frame[:copied])
         yield from self.done(self.down)
@@ -207,9 +238,8 @@ class Gpu:
         return nbytes
 
     def peek(self, *parts: device.DeviceMemory) -> Generator[Transfer | None, None, Bytes]:
-        """Return what a few bytes will be when kernels are done, one part after the other."""
+        """Return a few bytes, one part after the other."""
         found = self.pinned.take(sum(part.size for part in parts))
-        self.down.wait(self.kernels.record())
         start = 0
         for part in parts:
             self.down.copy(found[start : start + part.size], part)
@@ -236,26 +266,26 @@ class Gpu:
         too_large = not here and frame.nbytes > context.config.max_staging_bytes
         if context.config.verify or too_large:
             return self.within(context, [], self._decode_on_host(context, frame, tensor))
-        sizes = [STATUS_BYTES, 0 if here else frame.nbytes]
+        sizes = [] if here else [frame.nbytes]
         return self.within(context, sizes, self._decode(context, frame, tensor))
 
     def _decode_on_host(self, context: Context, frame: Frame, tensor: Tensor) -> Waits:
         staged = Tensor(self.pinned.take(tensor.nbytes), tensor.dtype)
         context.decode(frame.memory, staged)
-        yield from self.write(staged, tensor)
+        yield from self.write(context, staged, tensor)
 
     def _decode(self, context: Context, frame: Frame, tensor: Tensor) -> Waits:
         place = as_sent(frame.header, tensor)
         check(frame, place)
         arrived = self.bring_up(frame)
         status = self.status()
-        self.after(tensor, self.kernels)
+        self.after(context, tensor, self.decoding)
         device_codec.decode(
             arrived,
             place.dtype,
             memory_of(tensor),
-            status,
-            self.kernels,
+            status.memory,
+            self.decoding,
             max_blocks=context.config.max_sms,
         )
         yield from self.judge(status)
@@ -266,27 +296,38 @@ class Gpu:
             return memory
         arrived = device.allocate(frame.nbytes, self.ordinal)
         self.up.copy(arrived, frame.memory)
-        self.kernels.wait(self.up.record())
+        self.decoding.wait(self.up.record())
         return arrived
 
-    def status(self) -> device.DeviceMemory:
-        """Return a status word that is zero when kernels get there."""
-        status = device.allocate(STATUS_BYTES, self.ordinal)
-        self.kernels.zero(status)
-        return status
+    def status(self) -> Status:
+        """Return a status word, which is zero."""
+        with suppress(IndexError):
+            return self._statuses.pop()
+        page = device.pinned(STATUS_STRIDE * STATUS_WORDS, self.ordinal)
+        page[:] = 0
+        for start in range(0, page.size, STATUS_STRIDE):
+            word = page[start : start + STATUS_BYTES]
+            memory = device.DeviceMemory(word.ctypes.data, STATUS_BYTES, self.ordinal, page)
+            self._statuses.append(Status(memory, word.view(np.uint32)))
+        return self._statuses.pop()
 
-    def judge(self, status: device.DeviceMemory) -> Waits:
-        """Wait for the kernels, and raise what they say of frames.
+    def judge(self, status: Status) -> Waits:
+        """Wait for the kernels that read frames, and raise what they say of them.
 
         Raises
         ------
         FormatError
             If one is damaged.
         """
-        found = self.pinned.take(STATUS_BYTES)
-        self.kernels.copy(found, status)
-        yield from self.done(self.kernels)
-        if complaint := device_codec.complaint(int(found.view(np.uint32)[0])):
+        yield from self.done(self.decoding)
+        self.verdict(status)
+
+    def verdict(self, status: Status) -> None:
+        """Raise what kernels that have ended say of frames."""
+        found = int(status.word[0])
+        status.word[0] = 0
+        self._statuses.append(status)
+        if complaint := device_codec.complaint(found):
             raise FormatError(f"malformed frame: {complaint}")
 
     def fold_on_host(
@@ -298,62 +339,71 @@ class Gpu:
         divisor: int | None,
     ) -> Waits:
         """Combine tensors in any places there."""
-        return self.within(context, [], self._fold_on_host(op, inputs, out, divisor))
+        return self.within(context, [], self._fold_on_host(context, op, inputs, out, divisor))
 
     def _fold_on_host(
-        self, op: Operator, inputs: Sequence[Tensor], out: Tensor, divisor: int | None
+        self,
+        context: Context,
+        op: Operator,
+        inputs: Sequence[Tensor],
+        out: Tensor,
+        divisor: int | None,
     ) -> Waits:
         staged = []
         for tensor in inputs:
-            staged.append((yield from self.read(tensor)) if tensor.on_device else tensor)
+            staged.append((yield from self.read(context, tensor)) if tensor.on_device else tensor)
         result = Tensor(self.pinned.take(out.nbytes), out.dtype) if out.on_device else out
         op.fold(staged, result, divisor)
         if out.on_device:
-            yield from self.write(result, out)
+            yield from self.write(context, result, out)
 
     def move(self, context: Context, source: Tensor, destination: Tensor) -> Waits:
         """Copy between any two places."""
-        return self.within(context, [], self._move(source, destination))
+        return self.within(context, [], self._move(context, source, destination))
 
-    def _move(self, source: Tensor, destination: Tensor) -> Waits:
+    def _move(self, context: Context, source: Tensor, destination: Tensor) -> Waits:
         for tensor in (source, destination):
-            self.after(tensor, self.kernels)
-        self.kernels.copy(destination.memory, source.memory)
-        yield from self.done(self.kernels)
+            self.after(context, tensor, self.decoding)
+        self.decoding.copy(destination.memory, source.memory)
+        yield from self.done(self.decoding)
 
     def copy(self, source: Tensor, destination: Tensor) -> None:
         """Copy between any two places, and wait."""
         for tensor in (source, destination):
-            self.after(tensor, self.kernels)
-        self.kernels.copy(destination.memory, source.memory)
-        self.kernels.synchronize()
+            wait_for_owner(tensor, self.decoding)
+        self.decoding.copy(destination.memory, source.memory)
+        self.decoding.synchronize()
 
     def await_owner(self, tensor: Tensor) -> None:
         """Wait until what a tensor's owner has queued is done: others may read or write it then."""
-        self.after(tensor, self.kernels)
-        self.kernels.synchronize()
+        wait_for_owner(tensor, self.decoding)
+        self.decoding.synchronize()
 
-    def read(self, tensor: Tensor) -> Generator[Transfer | None, None, Tensor]:
+    def read(self, context: Context, tensor: Tensor) -> Generator[Transfer | None, None, Tensor]:
         """Return a tensor in host memory of the same values."""
         staged = Tensor(self.pinned.take(tensor.nbytes), tensor.dtype)
-        self.after(tensor, self.down)
-        self.down.wait(self.kernels.record())
+        self.after(context, tensor, self.down)
         self.down.copy(staged.memory, tensor.memory)
         yield from self.done(self.down)
         return staged
 
-    def write(self, staged: Tensor, tensor: Tensor) -> Waits:
+    def write(self, context: Context, staged: Tensor, tensor: Tensor) -> Waits:
         """Copy values from the host."""
-        self.after(tensor, self.up)
-        self.up.wait(self.kernels.record())
+        self.after(context, tensor, self.up)
         self.up.copy(tensor.memory, staged.memory)
         yield from self.done(self.up)
 
-    def after(self, tensor: Tensor, stream: device.Stream) -> None:
-        """Order a stream after what the tensor's owner has queued, if it is a user's."""
-        producer = memory_of(tensor).producer if tensor.on_device else None
-        if producer is not None:
-            stream.wait_for(producer)
+    def after(self, context: Context, tensor: Tensor, stream: device.Stream) -> None:
+        """Order a stream after what a tensor's owner had queued when the call first used it.
+
+        Between steps of a call there is nothing else to order: who uses what a step has made waits
+        for the step.
+        """
+        if tensor.on_device:
+            producer = memory_of(tensor).producer
+            if producer is not None and (producer, stream.handle) not in context.ordered:
+                context.ordered.add((producer, stream.handle))
+                stream.wait_for(producer)
 
     def done(self, stream: device.Stream) -> Waits:
         """Wait for all that is queued on a stream."""
@@ -393,8 +443,15 @@ class Gpu:
     def _settle(self) -> None:
         """Wait for all that is queued, if it will ever be done."""
         with suppress(RuntimeError):
-            for stream in (self.up, self.kernels, self.down):
+            for stream in (self.up, self.decoding, self.encoding, self.down):
                 stream.synchronize()
+
+
+def wait_for_owner(tensor: Tensor, stream: device.Stream) -> None:
+    """Order a stream after what a tensor's owner has queued, if it is a user's."""
+    producer = memory_of(tensor).producer if tensor.on_device else None
+    if producer is not None:
+        stream.wait_for(producer)
 
 
 def in_gpu(memory: Bytes) -> device.DeviceMemory | None:

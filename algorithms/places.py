@@ -15,7 +15,7 @@ from uzipmpi.algorithms.call import TRAILER_BYTES, pack_trailer
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.device_error import reported
 from uzipmpi.algorithms.frame import Frame, Operand
-from uzipmpi.algorithms.gpu_steps import gpu_at, gpu_of, in_gpu
+from uzipmpi.algorithms.gpu_steps import gpu_at, gpu_of, in_gpu, memory_of
 from uzipmpi.algorithms.operators import Operator, Predefined
 from uzipmpi.algorithms.scratch import Buffers, scratch
 from uzipmpi.kernels.codec import HEADER_BYTES
@@ -34,6 +34,7 @@ __all__ = [
     "frames_ahead",
     "move",
     "on_host",
+    "overlap",
     "pool",
     "room",
     "seal",
@@ -61,6 +62,16 @@ def decode(context: Context, frame: Frame, tensor: Tensor) -> Waits:
         yield from gpu_of(tensor).decode(context, frame, tensor)
     else:
         context.decode(frame.memory, tensor)
+
+
+def overlap(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors share memory; of those in different places none do."""
+    if one.on_device and other.on_device:
+        first, second = sorted((memory_of(one), memory_of(other)), key=lambda m: m.address)
+        return first.address + first.size > second.address
+    if one.on_device or other.on_device:
+        return False
+    return np.may_share_memory(one.memory, other.memory)
 
 
 def folds_frames(context: Context, op: Operator, own: Tensor, result: Tensor | None) -> bool:

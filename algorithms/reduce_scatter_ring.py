@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Waits
 from uzipmpi.algorithms.context import Context
-from uzipmpi.algorithms.cuts import chunks, shards
+from uzipmpi.algorithms.cuts import shards
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.ring import REDUCE, Lane, lanes, reduce_wave
@@ -38,7 +38,7 @@ def ring(
 def lap(lane: Lane, sends: list[Tensor], recv: Tensor, op: Operator) -> Stream:
     """Reduce a lane's waves one after the other."""
     channels = lane.channels(REDUCE)
-    results = dict(enumerate(chunks(recv, lane.context.chunk_bytes)))
+    results = dict(enumerate(lane.context.chunks(recv)))
 
     def steps() -> Waits:
         for number, wave in zip(lane.numbers, lane.waves(sends), strict=True):

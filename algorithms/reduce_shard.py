@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from uzipmpi.algorithms import places
+from uzipmpi.algorithms.begun import Ahead
 from uzipmpi.algorithms.channel import Outbox, Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.contributions import Contributions
-from uzipmpi.algorithms.cuts import chunks
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.peers import others
 from uzipmpi.algorithms.stream import Stream, outgoing
@@ -58,21 +58,28 @@ def fold(
     dests: Sequence[int],
 ) -> Stream:
     """Fold the contributions of all ranks chunk by chunk, and send each chunk to ``dests``."""
-    pieces = chunks(contribution, context.chunk_bytes)
-    results = [None] * len(pieces) if own is None else chunks(own, context.chunk_bytes)
+    pieces = context.chunks(contribution)
+    results = [None] * len(pieces) if own is None else context.chunks(own)
     contributions = Contributions(context, len(pieces))
     outbox = Outbox(context, dests, context.tag + 1, len(pieces))
 
     def steps() -> Waits:
-        for piece, result in zip(pieces, results, strict=True):
-            inputs = yield from contributions.take(op, piece, result)
-            if dests:
-                folding = outbox.fold_encode(op, inputs, piece, result)
-            else:
-                assert result is not None
-                folding = places.fold(context, op, inputs, result)
-            yield from contributions.attributed(piece, folding)
-            yield None
+        ahead = Ahead()
+        try:
+            for piece, result in zip(pieces, results, strict=True):
+                most = contributions.frames_ahead(op, piece, result)
+                yield from ahead.finish(most if outbox.has_room(len(ahead), most) else 0)
+                inputs = yield from contributions.take(op, piece, result)
+                if dests:
+                    yield from outbox.room()
+                    folding = outbox.fold_encode(op, inputs, piece, result)
+                else:
+                    assert result is not None
+                    folding = places.fold(context, op, inputs, result)
+                ahead.begin(contributions.attributed(piece, folding))
+            yield from ahead.finish()
+        finally:
+            ahead.close()
         contributions.close()
         yield from outbox.flush()
 

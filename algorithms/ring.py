@@ -18,7 +18,6 @@ from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Inbox, Outbox, Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.contributions import attributed
-from uzipmpi.algorithms.cuts import chunks
 from uzipmpi.algorithms.frame import Frame
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.scratch import scratch
@@ -60,7 +59,7 @@ class Lane:
 
     def waves(self, shards: Sequence[Tensor]) -> list[Wave]:
         """Return this lane's chunks of tensors that are cut as its shards."""
-        cut = [chunks(shard, self.context.chunk_bytes) for shard in shards]
+        cut = [self.context.chunks(shard) for shard in shards]
         return [
             [pieces[number] if number < len(pieces) else None for pieces in cut]
             for number in self.numbers
@@ -88,7 +87,7 @@ class Lane:
 
 def lanes(context: Context, shards: Sequence[Tensor]) -> list[Lane]:
     """Return the lanes that tensors of the sizes of ``shards`` need."""
-    lengths = [len(chunks(shard, context.chunk_bytes)) for shard in shards]
+    lengths = [len(context.chunks(shard)) for shard in shards]
     return [Lane(context, index, lengths) for index in range(min(LANES, max(lengths)))]
 
 
@@ -109,6 +108,7 @@ def reduce_wave(
         end = result if shard == rank else None
         partial = yield from inbox.operand(op, own, end, lambda: buffer)
         if shard != rank:
+            yield from outbox.room()
             folding = outbox.fold_encode(op, [partial, own], own, None, divisor=1)
         else:
             assert end is not None

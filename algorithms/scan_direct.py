@@ -11,7 +11,6 @@ from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Outbox, Waits
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.contributions import Contributions
-from uzipmpi.algorithms.cuts import chunks
 from uzipmpi.algorithms.operators import Operator
 from uzipmpi.algorithms.registry import register
 from uzipmpi.algorithms.stream import Stream
@@ -34,8 +33,8 @@ def exscan(context: Context, send: Tensor, recv: Tensor, op: Operator) -> Stream
 
 def prefix(context: Context, send: Tensor, recv: Tensor, op: Operator, *, own: bool) -> Stream:
     """Send to the ranks after this one and fold what the ones before it, and itself, have."""
-    pieces = chunks(send, context.chunk_bytes)
-    results = chunks(recv, context.chunk_bytes)
+    pieces = context.chunks(send)
+    results = context.chunks(recv)
     before, after = range(context.rank), range(context.rank + 1, context.size)
     contributions = Contributions(context, len(pieces), before)
     outbox = Outbox(context, after, context.tag, len(pieces))

@@ -14,16 +14,13 @@ from dataclasses import dataclass
 from uzipmpi.algorithms import linked_message
 from uzipmpi.algorithms.channel import Inbox
 from uzipmpi.algorithms.context import Context
-from uzipmpi.algorithms.cuts import LARGEST_ITEM, cut, piece_bytes, step_bytes
+from uzipmpi.algorithms.cuts import LARGEST_ITEM, LEAST_GPU_BYTES, cut, piece_bytes, step_bytes
 from uzipmpi.algorithms.split import SplitInbox, SplitOutbox, split_incoming, split_outgoing
 from uzipmpi.algorithms.stream import Stream, receiving, sending
 from uzipmpi.errors import ConfigError, FormatError
 from uzipmpi.typing import Tensor
 
 __all__ = ["ALGORITHMS", "IPC", "Parts", "discard", "incoming", "outgoing"]
-
-# Smaller chunks of a GPU's values cost more time in Python than their way takes.
-LEAST_GPU_BYTES = 1 << 20
 
 ALGORITHMS = ("whole", "split", "chunked")
 IPC = "ipc"

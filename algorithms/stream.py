@@ -10,7 +10,6 @@ from typing import Protocol
 from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Inbox, Outbox, Waits
 from uzipmpi.algorithms.context import Context
-from uzipmpi.algorithms.cuts import chunks
 from uzipmpi.transports.transfer import Transfer, wait_any
 from uzipmpi.typing import Tensor
 
@@ -236,12 +235,12 @@ def moving(context: Context, source: Tensor, destination: Tensor) -> Stream:
 
 def outgoing(context: Context, tensor: Tensor, dests: Sequence[int], tag: int) -> Stream:
     """Encode a tensor once and send its frames to each of ``dests``."""
-    return sending(context, chunks(tensor, context.chunk_bytes), dests, tag)
+    return sending(context, context.chunks(tensor), dests, tag)
 
 
 def incoming(context: Context, tensor: Tensor, source: int, tag: int) -> Stream:
     """Receive the frames of a tensor and decode them into it."""
-    return receiving(context, chunks(tensor, context.chunk_bytes), source, tag)
+    return receiving(context, context.chunks(tensor), source, tag)
 
 
 def sending(context: Context, pieces: Sequence[Tensor], dests: Sequence[int], tag: int) -> Stream:
@@ -258,20 +257,14 @@ def sending(context: Context, pieces: Sequence[Tensor], dests: Sequence[int], ta
 def receiving(context: Context, pieces: Sequence[Tensor], source: int, tag: int) -> Stream:
     """Receive the frames of a tensor's pieces and decode them."""
     inbox = Inbox(context, source, tag, len(pieces))
-
-    def steps() -> Waits:
-        for piece in pieces:
-            yield from inbox.receive(piece)
-            yield None
-
-    return Stream(steps(), inbox)
+    return Stream(inbox.receive_all(pieces), inbox)
 
 
 def relay(context: Context, tensor: Tensor, source: int, dests: Sequence[int], tag: int) -> Stream:
     """Receive the frames of a tensor, send each on to ``dests`` as it is, and decode it."""
     if not dests:
         return incoming(context, tensor, source, tag)
-    pieces = chunks(tensor, context.chunk_bytes)
+    pieces = context.chunks(tensor)
     inbox = Inbox(context, source, tag, len(pieces))
     outbox = Outbox(context, dests, tag, len(pieces))
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import weakref
-from typing import Any, NamedTuple, TypeAlias, cast
+from collections import defaultdict
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -257,13 +258,22 @@ class Event:
         Of the stream.
     """
 
+    # The driver's events that nobody holds, by device: a call records dozens.
+    _unused: ClassVar[defaultdict[int, list[int]]] = defaultdict(list)
+    handle = 0
+
     def __init__(self, stream: int, device: int) -> None:
-        gpu = gpu_half()
         self.device = device
-        self.handle: int = gpu.create_event(device)
-        _finalise(self, gpu.destroy_event, self.handle, device)
-        gpu.record_event(self.handle, device, stream)
+        try:
+            self.handle = self._unused[device].pop()
+        except IndexError:
+            self.handle = gpu_half().create_event(device)
+        gpu_half().record_event(self.handle, device, stream)
         self._done = False
+
+    def __del__(self) -> None:
+        if self.handle:
+            self._unused[self.device].append(self.handle)
 
     def query(self) -> bool:
         """Return whether all of it is done; never blocks."""

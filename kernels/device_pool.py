@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 import threading
-import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,17 +48,26 @@ class Allocation:
     ----------
     address, room, device
         Where it is, its size in bytes, and the GPU for which it was allocated.
-    give_back
-        Call it to give the memory back at once; again, it does nothing.
     """
 
     def __init__(self, pool: Pool, address: int, room: int, device: int) -> None:
         self.address = address
         self.room = room
         self.device = device
-        self.give_back = weakref.finalize(self, pool.give, address, room, device)
+        self._pools = [pool]
+
+    def give_back(self) -> None:
+        """Give the memory back at once; again, it does nothing."""
+        try:
+            pool = self._pools.pop()
+        except IndexError:
+            return
+        pool.give(self.address, self.room, self.device)
+
+    def __del__(self) -> None:
         # At exit the driver may be gone before us; it frees all memory itself.
-        self.give_back.atexit = False
+        if not sys.is_finalizing():
+            self.give_back()
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

@@ -10,8 +10,11 @@
 
 namespace uzip::gpu {
 
+// The word may be in memory of the host, where not every GPU has atomic operations. Of several
+// reasons found at a time any will do.
 UZIP_DEVICE void report(uint32_t* status, FrameStatus found) {
-  atomic_max(status, static_cast<uint32_t>(found));
+  const auto reason = static_cast<uint32_t>(found);
+  if (load_relaxed_system(status) < reason) store_relaxed_system(status, reason);
 }
 
 UZIP_DEVICE TierParameters parameters_of(const Header& header) {

@@ -13,7 +13,8 @@ struct LinkBlock {
   int n_links;
   uint64_t timeout;
   uint32_t* status;
-  bool failed;  // before the block's work began
+  uint32_t all_sent;  // of a courier's block: whether all flags were carried
+  bool failed;        // before the block's work began
 
   UZIP_DEVICE static LinkBlock& get() { return *reinterpret_cast<LinkBlock*>(shared_memory()); }
 
@@ -25,12 +26,16 @@ struct LinkBlock {
       n_links = exchange.n_links;
       timeout = exchange.timeout;
       status = exchange.status;
+      all_sent = 0;
       failed = false;
     }
     sync_block();
   }
 
-  UZIP_DEVICE Watch watch(int link) const { return {&links[link].here.head()->abort, timeout}; }
+  UZIP_DEVICE Watch watch(int link) const {
+    return {&links[link].here.head()->abort, timeout,
+            links[link].through_host ? kHostPause : kPause};
+  }
 
   // Reports, and ends the waiting of all who work on these links. By one thread.
   UZIP_DEVICE void fail(LinkStatus found) const {
@@ -57,6 +62,17 @@ struct LinkBlock {
   UZIP_DEVICE bool wait(int link, int lane, const Ready& ready) const {
     uint32_t good = 1;
     if (lane == 0) good = wait(link, ready) ? 1 : 0;
+    return shuffle32(good, 0) != 0;
+  }
+
+  // The same for another thread's patience, by a warp of which lane 0 looked.
+  UZIP_DEVICE bool end_look(Patience& patience, int lane) const {
+    uint32_t good = 1;
+    if (lane == 0) {
+      const LinkStatus found = patience.end_look();
+      if (found != LinkStatus::kOk) fail(found);
+      good = found == LinkStatus::kOk ? 1 : 0;
+    }
     return shuffle32(good, 0) != 0;
   }
 

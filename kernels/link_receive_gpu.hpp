@@ -8,7 +8,7 @@
 #pragma once
 
 #include "fold_gpu.hpp"
-#include "link_block_gpu.hpp"
+#include "link_courier_gpu.hpp"
 
 namespace uzip::gpu {
 
@@ -421,7 +421,7 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
                                Incoming<kDType>* incoming) {
   const LinkBlock& block = LinkBlock::get();
   const RegionHead* head = block.links[link].here.head();
-  const Progress before = head->received;
+  const Progress before = block.links[link].ledger->received;
   incoming->messages = before.messages;
   incoming->sequence = before.records;
   if (block.is_aborted(link)) return false;
@@ -444,8 +444,8 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
       found.menu, found.base, found.zero_planes, {found.order[0], found.order[1]}};
   incoming->link = link;
   incoming->ring = block.links[link].here.ring();
-  incoming->flags = block.links[link].here.flags();
-  incoming->acknowledgements = block.links[link].there.acknowledgements();
+  incoming->flags = block.links[link].flags();
+  incoming->acknowledgements = block.links[link].sent_acknowledgements();
   incoming->slots_log2 = block.links[link].here.slots_log2;
   incoming->coded = found.coded != 0;
   incoming->menu = found.menu;
@@ -469,7 +469,7 @@ UZIP_DEVICE bool open_all(const Exchange& exchange, const int* links, int n, uin
   sync_block();
   *is_last = false;
   if (thread == 0 && n > 0) {
-    *is_last = LinkBlock::is_last(&room.block.links[links[0]].here.head()->received, blocks);
+    *is_last = LinkBlock::is_last(&room.block.links[links[0]].ledger->received, blocks);
   }
   return !room.block.failed;
 }
@@ -481,20 +481,39 @@ UZIP_DEVICE void close_all(const int* links, int n, uint32_t records) {
   for (int i = 0; i < n; ++i) {
     const Link& link = room.block.links[links[i]];
     const Incoming<kDType>& before = room.incoming[i];
-    advance(&link.here.head()->received, before.messages + 1, before.sequence + records);
+    advance(&link.ledger->received, before.messages + 1, before.sequence + records);
     store_relaxed_system(&link.there.head()->taken, before.messages + 1);
   }
+}
+
+// By the couriers' block.
+template <DType kDType>
+UZIP_DEVICE void carry_all(const int* links, int n, uint32_t records) {
+  const ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
+  Arrivals arrivals[kMaxPeers];
+  for (int i = 0; i < n; ++i) {
+    const uint64_t first = room.incoming[i].sequence;
+    arrivals[i] = {links[i], first, first + records, first};
+  }
+  carry_received(arrivals, n);
 }
 
 // A block's part in receiving a message.
 template <DType kDType>
 UZIP_DEVICE_CALL void receive_part(const Exchange& exchange, const Message& message) {
-  const auto records = Records::of(message.count, float_format(kDType).itemsize);
+  const Link& link = LinkBlock::get().links[message.link];
+  const auto records = Records::of(message.count, float_format(kDType).itemsize, link.through_host);
   bool is_last;
   if (open_all<kDType>(exchange, &message.link, 1, message.count, message.blocks, &is_last)) {
-    const auto turns = WorkerTurns::of(records.all(), block_index() - message.first_block,
-                                       message.blocks, thread_index() / kLanes, kWarps);
-    receive_records<kDType>(message, records, turns);
+    const uint32_t workers = link.workers(message.blocks);
+    const uint32_t block = block_index() - message.first_block;
+    if (block < workers) {
+      const auto turns =
+          WorkerTurns::of(records.all(), block, workers, thread_index() / kLanes, kWarps);
+      receive_records<kDType>(message, records, turns);
+    } else {
+      carry_all<kDType>(&message.link, 1, records.all());
+    }
   }
   if (is_last) close_all<kDType>(&message.link, 1, records.all());
 }

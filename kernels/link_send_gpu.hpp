@@ -8,7 +8,7 @@
 #pragma once
 
 #include "frame_decode_gpu.hpp"
-#include "link_block_gpu.hpp"
+#include "link_courier_gpu.hpp"
 #include "packed_encode_gpu.hpp"
 #include "select_gpu.hpp"
 
@@ -177,7 +177,8 @@ class Sender {
         aligned_(is_aligned(message.values, kAlignment)),
         link_(message.link),
         sequence_(sequence),
-        records_(Records::of(message.count, kFormat.itemsize)),
+        records_(Records::of(message.count, kFormat.itemsize,
+                             LinkBlock::get().links[message.link].through_host)),
         turns_(turns),
         lane_(thread_index() % kLanes) {}
 
@@ -223,10 +224,10 @@ class Sender {
   UZIP_DEVICE uint32_t acknowledged(const Link& link, uint32_t record) const {
     const auto place = RecordPlace::of(sequence_ + record, link.here.slots_log2);
     if (lane_ != 0) return ~place.round;
-    return load_relaxed_system(link.here.acknowledgements() + place.slot);
+    return load_relaxed_system(link.acknowledgements() + place.slot);
   }
   UZIP_DEVICE bool wait_for_slot(const Link& link, const RecordPlace& place) const {
-    const uint32_t* acknowledged = link.here.acknowledgements() + place.slot;
+    const uint32_t* acknowledged = link.acknowledgements() + place.slot;
     return LinkBlock::get().wait(link_, lane_,
                                  [&] { return load_relaxed_system(acknowledged) == place.round; });
   }
@@ -342,7 +343,7 @@ class Sender {
 };
 
 // What the last warp of a block does: a lane for each worker raises the flags of its records.
-UZIP_DEVICE void raise_flags(Mailboxes& mail, const Region& there, uint64_t sequence,
+UZIP_DEVICE void raise_flags(Mailboxes& mail, const Link& link, uint64_t sequence,
                              const WorkerTurns& turns, int lane) {
   const bool has_worker = lane < kSenders;
   const int worker = has_worker ? lane : 0;
@@ -352,10 +353,14 @@ UZIP_DEVICE void raise_flags(Mailboxes& mail, const Region& there, uint64_t sequ
     const bool left = !has_worker || load_acquire_block(&mail.left[worker]) != 0;
     const uint32_t posted = has_worker ? load_acquire_block(&mail.posted[worker]) : 0;
     if (any32(posted != published)) {
-      fence_system();
+      if (link.through_host) {
+        fence_device();
+      } else {
+        fence_system();
+      }
       for (; published != posted; ++published) {
         const uint64_t record = sequence + turns.first + uint64_t{published} * turns.step;
-        store_relaxed_system(there.flags() + RecordPlace::of(record, there.slots_log2).slot,
+        store_relaxed_system(link.sent_flags() + RecordPlace::of(record, link.here.slots_log2).slot,
                              mail.flags[worker][published % kMailboxRecords]);
       }
       if (has_worker) store_release_block(&mail.published[worker], published);
@@ -439,14 +444,23 @@ UZIP_DEVICE void choose_for(const Exchange& exchange, const Message& message) {
 template <DType kDType>
 UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message) {
   SendRoom<kDType>& room = SendRoom<kDType>::get();
-  const Region& here = room.block.links[message.link].here;
-  Progress* progress = &here.head()->sent;
+  Progress* progress = &room.block.links[message.link].ledger->sent;
   const Progress before = *progress;
   const int warp = thread_index() / kLanes;
   const int lane = thread_index() % kLanes;
   const uint32_t block = block_index() - message.first_block;
-  const auto records = Records::of(message.count, float_format(kDType).itemsize);
+  const Link& link = room.block.links[message.link];
+  const auto records = Records::of(message.count, float_format(kDType).itemsize, link.through_host);
+  const uint32_t workers = link.workers(message.blocks);
   if (thread_index() == 0) room.block.failed = room.block.is_aborted(message.link);
+  if (block >= workers) {
+    sync_block();
+    if (!room.block.failed) carry_sent(message.link, before.records, records.all());
+    if (thread_index() == 0 && LinkBlock::is_last(progress, message.blocks)) {
+      advance(progress, before.messages + 1, before.records + records.all());
+    }
+    return;
+  }
   choose_for<kDType>(exchange, message);
   if (warp == kSenders) {
     bool is_last = false;
@@ -458,12 +472,12 @@ UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message
     }
     sync_lanes();
     if (!room.block.failed) {
-      const auto turns = WorkerTurns::of(records.all(), block, message.blocks, lane, kSenders);
-      raise_flags(room.mail, room.block.links[message.link].there, before.records, turns, lane);
+      const auto turns = WorkerTurns::of(records.all(), block, workers, lane, kSenders);
+      raise_flags(room.mail, link, before.records, turns, lane);
     }
     if (is_last) advance(progress, before.messages + 1, before.records + records.all());
   } else if (!room.block.failed) {
-    const auto turns = WorkerTurns::of(records.all(), block, message.blocks, warp, kSenders);
+    const auto turns = WorkerTurns::of(records.all(), block, workers, warp, kSenders);
     Sender<kDType> sender(message, before.records, turns);
     if (room.choice.raw) {
       sender.template run<kRawMenu>();

@@ -140,6 +140,10 @@ UZIP_DEVICE void store_release_block(uint32_t* place, uint32_t word) {
 // Since some moment; the clock has 100 MHz.
 UZIP_DEVICE uint64_t nanoseconds() { return __builtin_amdgcn_s_memrealtime() * 10; }
 UZIP_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
+UZIP_DEVICE void pause_for(uint32_t nanoseconds) {
+  constexpr uint32_t kAtATime = 32;
+  for (uint32_t i = 0; i <= nanoseconds; i += kAtATime) pause();
+}
 #else
 UZIP_DEVICE uint64_t load_acquire_system(const uint64_t* place) {
   uint64_t word;
@@ -181,6 +185,7 @@ UZIP_DEVICE uint64_t nanoseconds() {
   return time;
 }
 UZIP_DEVICE void pause() { __nanosleep(20); }
+UZIP_DEVICE void pause_for(uint32_t nanoseconds) { __nanosleep(nanoseconds); }
 #endif
 
 #if defined(__HIPCC__)

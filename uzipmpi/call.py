@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from uzipmpi import buffers, linking, selection
+from uzipmpi import buffers, linking, plans, selection
 from uzipmpi.algorithms import call as calls
 from uzipmpi.algorithms import linked, registry
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.gpu_steps import memory_of
-from uzipmpi.algorithms.linked import Links
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.handle import Endpoint
 from uzipmpi.kernels import device
@@ -85,6 +84,7 @@ class Call:
         self._end, self._method, self._given = end, method, given
         self._understand = understand
         self._work: Work | None = None
+        self._key: plans.Key = None
         self._started = time.perf_counter()
 
     def run(self, stream: Any = None) -> None:
@@ -96,6 +96,8 @@ class Call:
             A GPU's, given by all ranks or none: the call comes after what is queued there and
             before what will be. If the ranks' GPUs are connected it is only queued, else done.
         """
+        if stream is not None and self._run_again(stream):
+            return
         if self._end.handle.may_link and self._run_linked(stream):
             return
         if stream is not None:
@@ -128,6 +130,21 @@ class Call:
         tag = self._end.handle.persistent_tag()
         return Prequest(lambda: self._round(method, choice, tag))
 
+    def _run_again(self, given: Any) -> bool:
+        """Queue it in a stream as it was queued before, if it was."""
+        handle = self._end.handle
+        if handle.ipc is None:
+            return False
+        specs, root, op = self._given.specs, self._given.root, self._given.op
+        if not self._given.vector:
+            self._key = plans.key_of_call(self._method, specs, root, op)
+        known = handle.plans.find(self._key, self._end.config)
+        if known is None:
+            return False
+        known.queue(device.Stream.of(given, handle.ipc.device))
+        handle.stats[self._method].add_queued(known.value_bytes, handle.ipc.name)
+        return True
+
     def _run_linked(self, given: Any) -> bool:
         """Carry it out from GPU to GPU if all ranks can; in a stream that was given, queue it."""
         end = self._end
@@ -149,14 +166,17 @@ class Call:
             stream = ipc.stream_after(map(memory_of, linking.tensors_of(arguments)))
         else:
             stream = device.Stream.of(given, ipc.device)
-        word = linked.word(facts.operation, facts.op, facts.root)
-        links = Links(ipc.ordered, stream, end.config, word)
-        linked.queue(links, facts.operation, arguments)
-        if given is None or work.copies:
-            drive([Stream(links.completed())])
-        work.finish()
+        plan = linked.plan(
+            ipc.ordered, end.config, facts.operation, arguments, facts.op, facts.root
+        )
+        plan.queue(stream)
         nbytes = work.value_bytes
-        self._count(self._method, nbytes, nbytes, Choice(linked.NAME))
+        if given is None or work.copies:
+            drive([Stream(linked.completed(stream, ipc.ordered))])
+        else:
+            end.handle.plans.keep(self._key, plan, nbytes)
+        work.finish()
+        self._count(self._method, nbytes, nbytes, Choice(ipc.name))
         return True
 
     def _join(self, method: str) -> tuple[Choice, Any]:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from uzipmpi.algorithms.cuts import (
     PIECES,
     byte_shards,
-    chunks,
     cut,
     even_counts,
     piece_bytes,
@@ -44,7 +43,7 @@ def test_tensors_have_enough_chunks_to_overlap(nbytes: int, most: int) -> None:
     assert size <= most
     assert size in (most, 128 << 10) or -(-nbytes // size) >= PIECES
     tensor = Tensor(np.empty(nbytes, np.uint8), DType.BYTES)
-    assert len(chunks(tensor, most)) == -(-nbytes // size)
+    assert len(cut(tensor, size)) == -(-nbytes // size)
 
 
 def test_chunks_are_whole_tiles() -> None:

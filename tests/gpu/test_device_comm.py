@@ -36,15 +36,23 @@ def test_limits(mpirun: Callable[..., str], gpu_module: Path) -> None:
     assert "steady" in mpirun(2, "ranks_limits.py", gpu_module, timeout=300, env=HOST)
 
 
+def test_costs(mpirun: Callable[..., str], gpu_module: Path) -> None:
+    """After the first calls nothing is allocated or page-locked, and nothing waits for the GPU."""
+    assert "cheap" in mpirun(2, "ranks_costs.py", gpu_module, timeout=120, env=HOST)
+
+
 @pytest.mark.parametrize("n", [2, 3])
 def test_shared_memory(mpirun: Callable[..., str], gpu_module: Path, n: int) -> None:
     assert "notes" in mpirun(n, "ranks_shared.py", gpu_module, timeout=300)
 
 
+@pytest.mark.parametrize("transport", ["ipc", "shm"])
 @pytest.mark.parametrize("n", [2, 3])
-def test_connected_gpus(mpirun: Callable[..., str], gpu_module: Path, n: int) -> None:
-    """Processes of one host, each with an emulated GPU whose memory the others reach."""
-    assert "all the same" in mpirun(n, "ranks_linked.py", gpu_module, timeout=300)
+def test_connected_gpus(
+    mpirun: Callable[..., str], gpu_module: Path, n: int, transport: str
+) -> None:
+    """Processes of one host, each with an emulated GPU whose memory the others reach or do not."""
+    assert "all the same" in mpirun(n, "ranks_linked.py", gpu_module, transport, timeout=300)
 
 
 def test_ranks_that_disagree_about_mpi(mpirun: Callable[..., str], gpu_module: Path) -> None:
