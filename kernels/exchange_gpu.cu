@@ -159,8 +159,23 @@ Shape choose_shape(int max_blocks, int at_once) {
   return {kHalf, max_blocks > 0 && max_blocks < blocks ? max_blocks : blocks};
 }
 
+// Whether coding takes longer than the link: where some blocks only code and others only decode, or
+// there are few of them; and small messages take as long as their last tile.
+bool is_short_of_blocks(const Exchange& exchange) {
+  constexpr int kFewBlocks = 48;
+  constexpr uint64_t kSmall = uint64_t{128} << 20;
+  if (exchange.n_links > 0 && exchange.links[0].through_host) return false;
+  const int most = exchange.options.max_blocks;
+  bool small = true;
+  for (int i = 0; i < exchange.n_sends; ++i) {
+    small = small && bound(exchange.sends[i].count, exchange.dtype) < kSmall;
+  }
+  return small || exchange.folds || exchange.n_receives > 0 || (most > 0 && most <= kFewBlocks);
+}
+
 template <DType kDType, bool kFolds>
 const char* launch_roles(Exchange exchange, void* stream) {
+  exchange.hurries = exchange.options.menu < 0 && is_short_of_blocks(exchange);
   const Shape shape = choose_shape<kDType, kFolds>(exchange.options.max_blocks, exchange.at_once);
   const int parts = divide(&exchange, shape.blocks * shape.packed);
   return launch_together(exchange_kernel<kDType, kFolds>, (parts + shape.packed - 1) / shape.packed,

@@ -33,6 +33,12 @@ constexpr int kMinSlotsLog2 = 1;
 constexpr int kMaxSlotsLog2 = 13;  // with half of it, messages of 16 to 64 MB waited for slots
 constexpr int kLineBytes = 128;    // what GPUs move at a time
 
+// Of whole tiles that a slot holds.
+constexpr UZIP_HD int max_record_tiles(int itemsize) {
+  const int most = kSlotBytes / (kTileValues * itemsize);
+  return most < kMaxRecordTiles ? most : kMaxRecordTiles;
+}
+
 // What the status word says; it stays as the first one found left it.
 enum class LinkStatus : uint32_t {
   kOk = 0,
@@ -182,10 +188,12 @@ UZIP_HD bool is_of_round(uint64_t flag, uint32_t round) {
   return flag >> kRoundShift == ((round + 1) & 0xFFFF);
 }
 
-// How a message is cut into records, of which a small one has more.
+// How a message is cut into records. One that is not small has records of several tiles, and at its
+// end some of one, so that all who work on it have done so at about the same time.
 struct Records {
   uint32_t tiles;
-  int record_tiles;
+  int record_tiles;    // of those of several
+  uint32_t large;      // records of several tiles
   uint32_t whole;      // records of whole tiles
   uint32_t remaining;  // values behind them
 
@@ -193,28 +201,28 @@ struct Records {
     Records records;
     records.tiles = static_cast<uint32_t>(count / kTileValues);
     records.remaining = static_cast<uint32_t>(count % kTileValues);
-    const int most = kSlotBytes / (kTileValues * itemsize);
+    const int most = max_record_tiles(itemsize);
     const uint64_t bytes = count * static_cast<uint64_t>(itemsize);
     const uint64_t few = through_host ? kFewHostBytes : kFewBytes;
     const int wanted = bytes < few ? 1 : bytes < 4 * few ? 2 : kMaxRecordTiles;
     records.record_tiles = wanted < most ? wanted : most;
-    const auto per_record = static_cast<uint32_t>(records.record_tiles);
-    records.whole = (records.tiles + per_record - 1) / per_record;
+    const auto several = static_cast<uint32_t>(records.record_tiles);
+    const uint32_t last = through_host ? 0 : kLastTiles;
+    records.large = several == 1 || records.tiles < last ? 0 : (records.tiles - last) / several;
+    records.whole = records.tiles - records.large * (several - 1);
     return records;
   }
   UZIP_HD uint32_t all() const { return whole + (remaining != 0 ? 1 : 0); }
   UZIP_HD uint32_t first_tile(uint32_t record) const {
-    return record * static_cast<uint32_t>(record_tiles);
+    const uint32_t before = record < large ? record : large;
+    return record + before * static_cast<uint32_t>(record_tiles - 1);
   }
   // Those of the record with the remaining values: one, which is not whole.
-  UZIP_HD int tiles_of(uint32_t record) const {
-    if (record >= whole) return 1;
-    const uint32_t left = tiles - first_tile(record);
-    return left < static_cast<uint32_t>(record_tiles) ? static_cast<int>(left) : record_tiles;
-  }
+  UZIP_HD int tiles_of(uint32_t record) const { return record < large ? record_tiles : 1; }
 
   static constexpr uint64_t kFewBytes = uint64_t{32} << 20;
   static constexpr uint64_t kFewHostBytes = uint64_t{2} << 20;
+  static constexpr uint32_t kLastTiles = 2048;  // two for each of the warps of a large GPU
 };
 
 #if UZIP_GPU_SOURCE

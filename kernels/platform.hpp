@@ -451,6 +451,32 @@ UZIP_HD uint16_t narrow_bfloat(float value) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
+// Sums of two neighbouring values; where one is NaN the result is that of arithmetic.hpp, not the
+// machine's 0x7FFF.
+UZIP_HD uint32_t with_quiet_nans(uint32_t sums, uint32_t difference) {
+  const uint32_t nans = ((sums & 0x7FFF7FFFu) + 0x00010001u) & 0x80008000u;
+  return sums ^ (nans >> 15) * difference;
+}
+UZIP_HD uint32_t add_bfloats(uint32_t a, uint32_t b) {
+  uint32_t sums;
+#if __CUDA_ARCH__ >= 900
+  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
+#else
+  asm("{\n\t.reg .f32 a0, a1, b0, b1;\n\t"
+      "shl.b32 a0, %1, 16;\n\tand.b32 a1, %1, 0xFFFF0000;\n\t"
+      "shl.b32 b0, %2, 16;\n\tand.b32 b1, %2, 0xFFFF0000;\n\t"
+      "add.f32 a0, a0, b0;\n\tadd.f32 a1, a1, b1;\n\t"
+      "cvt.rn.bf16x2.f32 %0, a1, a0;}"
+      : "=r"(sums)
+      : "r"(a), "r"(b));
+#endif
+  return with_quiet_nans(sums, 0x7FFF ^ 0x7FC0);
+}
+UZIP_HD uint32_t add_halves(uint32_t a, uint32_t b) {
+  uint32_t sums;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
+  return with_quiet_nans(sums, 0x7FFF ^ 0x7E00);
+}
 #endif
 
 }  // namespace uzip

@@ -59,11 +59,16 @@ class LinkedRank:
         arguments.setdefault("timeout", TIMEOUT)
         link.prepare(self.links, dtype, status=status, **arguments).launch(self.stream)
 
-    def finish(self) -> list[int]:
+    def statuses(self) -> list[int]:
         """Wait for all that is queued; return the status of each exchange since the last time."""
         self.stream.synchronize()
         found = [int(status.view(np.uint32)[0]) for status in self._statuses]
         self._statuses.clear()
+        return found
+
+    def finish(self) -> list[int]:
+        """Return the same, once all that surrounds memory was found as it had been."""
+        found = self.statuses()
         for memory, start in self._guarded:
             around = self.get(memory)
             size = memory.size - start - GUARD

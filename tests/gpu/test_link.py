@@ -325,6 +325,11 @@ def test_two_processes(mpirun: Callable[..., str], gpu_module: Path, memory: str
     assert "all the same" in mpirun(2, "ranks_link.py", gpu_module, memory, timeout=60)
 
 
+def test_random_rounds(mpirun: Callable[..., str], gpu_module: Path) -> None:
+    arguments = ("--module", gpu_module, "--rounds", 60)
+    assert "all the same" in mpirun(2, "ranks_rounds.py", *arguments, timeout=60)
+
+
 def test_names_of_gpus() -> None:
     identities = [link.device_identity(ordinal) for ordinal in range(2)]
     assert identities[0] != identities[1]
