@@ -95,7 +95,7 @@ void each_part(Exchange* exchange, const Give& give) {
 }
 
 // Deals out the blocks; returns how many they are.
-int divide(Exchange* exchange, int most) {
+inline int divide(Exchange* exchange, int most) {
   const int itemsize = float_format(exchange->dtype).itemsize;
   const bool through_host = exchange->n_links > 0 && exchange->links[0].through_host;
   uint64_t costs = 0;

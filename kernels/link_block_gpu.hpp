@@ -32,7 +32,9 @@ struct LinkBlock {
     sync_block();
   }
 
-  UZIP_DEVICE Watch watch(int link) const {
+  UZIP_DEVICE Watch watch(int link) const { return {links[link].abort(), timeout, kPause}; }
+  // For who looks at the region itself, wherever it is.
+  UZIP_DEVICE Watch region_watch(int link) const {
     return {&links[link].here.head()->abort, timeout,
             links[link].through_host ? kHostPause : kPause};
   }
@@ -46,13 +48,18 @@ struct LinkBlock {
     for (int i = 0; i < n_links; ++i) {
       store_relaxed_system(&links[i].here.head()->abort, uint32_t{1});
       store_relaxed_system(&links[i].there.head()->abort, uint32_t{1});
+      if (links[i].through_host) store_relaxed_system(&links[i].ledger->abort, uint32_t{1});
     }
   }
 
   // By one thread.
   template <typename Ready>
   UZIP_DEVICE bool wait(int link, const Ready& ready) const {
-    const LinkStatus found = wait_until(watch(link), ready);
+    return wait(watch(link), ready);
+  }
+  template <typename Ready>
+  UZIP_DEVICE bool wait(const Watch& watch, const Ready& ready) const {
+    const LinkStatus found = wait_until(watch, ready);
     if (found == LinkStatus::kOk) return true;
     fail(found);
     return false;
@@ -76,9 +83,10 @@ struct LinkBlock {
     return shuffle32(good, 0) != 0;
   }
 
-  // By one thread, before it relies on a link.
-  UZIP_DEVICE bool is_aborted(int link) const {
-    if (load_relaxed_system(&links[link].here.head()->abort) == 0) return false;
+  // By one thread, before it relies on a link; `carries`: for a courier.
+  UZIP_DEVICE bool is_aborted(int link, bool carries) const {
+    const Watch watch = carries ? region_watch(link) : this->watch(link);
+    if (load_relaxed_system(watch.abort) == 0) return false;
     fail(LinkStatus::kAborted);
     return true;
   }

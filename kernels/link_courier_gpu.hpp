@@ -1,10 +1,10 @@
 // Couriers: what flags and acknowledgements need where the regions of a link are in host memory.
 //
-// There every look of a kernel crosses the bus, and a system-wide fence holds up all that the GPU
-// stores: with a fence for each block, and a look for each warp, a link came to half of the bus'
-// speed, and to a tenth with many blocks (two H200). So workers look at, and write to, a mirror in
-// their own GPU's memory, and the warps of one block for each message carry what is new to and from
-// the regions, many at a time. Only records are stored to and loaded from the regions directly.
+// There every look of a kernel crosses the bus, and looks at one line take turns: each waits a
+// microsecond for the one before. Where all warps looked, a link came to half of the bus' speed,
+// and to a tenth with many blocks (two H200). So workers look at, and write to, a mirror in their
+// own GPU's memory, and the warps of one block for each message carry what is new to and from the
+// regions, many at a time. Only records are stored to and loaded from the regions directly.
 #pragma once
 
 #include "link_block_gpu.hpp"
@@ -13,6 +13,15 @@ namespace uzip::gpu {
 
 constexpr int kCourierRows = 4;        // words that a lane looks at before all is carried
 constexpr int kCarriers = kWarps / 2;  // warps for each of two tasks
+
+// By one thread.
+UZIP_DEVICE void carry_opening(const Opening& found, Ledger* ledger) {
+  Opening mirror = found;
+  mirror.number = 0;
+  ledger->opening = mirror;
+  fence_device();
+  store_relaxed_system(&ledger->opening.number, found.number);
+}
 
 UZIP_DEVICE int trailing_ones(uint32_t votes) { return votes == ~0u ? kLanes : lowest_bit(~votes); }
 
@@ -26,7 +35,7 @@ UZIP_DEVICE void carry_sent_flags(int index, uint64_t next, uint64_t end, int la
   LinkBlock& block = LinkBlock::get();
   const Link& link = block.links[index];
   const int slots_log2 = link.here.slots_log2;
-  Patience patience(block.watch(index));
+  Patience patience(block.region_watch(index));
 #pragma unroll 1
   while (next < end) {
     uint64_t flags[kCourierRows];
@@ -156,7 +165,7 @@ UZIP_DEVICE_CALL void carry_received(const Arrivals* all, int n) {
   if (carries_flags) {
     for (Arrivals& one : mine) one.next += static_cast<uint32_t>(kLanes * (warp / n) + lane);
   }
-  Patience patience(block.watch(mine[0].link));
+  Patience patience(block.region_watch(mine[0].link));
 #pragma unroll 1
   for (;;) {
     bool any = false;

@@ -306,14 +306,15 @@ UZIP_DEVICE_CALL void fold_part(const Exchange& exchange) {
   const LinkFold& fold = exchange.fold;
   const bool through_host = exchange.n_links > 0 && exchange.links[0].through_host;
   const auto records = Records::of(fold.count, float_format(kDType).itemsize, through_host);
+  const uint32_t workers = through_host ? fold.blocks - 1 : fold.blocks;
+  const uint32_t block = block_index() - fold.first_block;
+  const bool carries = block >= workers;
   bool is_last;
-  if (open_all<kDType>(exchange, fold.links, fold.n_peers, fold.count, fold.blocks, &is_last)) {
-    const uint32_t workers =
-        exchange.n_links > 0 ? exchange.links[0].workers(fold.blocks) : fold.blocks;
-    const uint32_t block = block_index() - fold.first_block;
+  if (open_all<kDType>(exchange, fold.links, fold.n_peers, fold.count, fold.blocks, carries,
+                       &is_last)) {
     const auto turns =
         WorkerTurns::of(records.all(), block, workers, thread_index() / kLanes, kWarps);
-    if (block >= workers) {
+    if (carries) {
       carry_all<kDType>(fold.links, fold.n_peers, records.all());
     } else if (fold.n_peers == 1) {
       fold_records<kDType, PairFolder<kDType>>(fold, records, turns);

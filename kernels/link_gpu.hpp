@@ -104,12 +104,15 @@ struct Region {
 };
 
 // What a rank keeps of a link in its GPU's own memory, which nobody else reads; all zero at first.
-// Where regions are in host memory, there is a mirror behind it: flags and acknowledgements for
-// this GPU's workers, which couriers carry to and from the regions (link_courier_gpu.hpp).
+// Where regions are in host memory, workers look at a mirror of what is there, which couriers carry
+// to and from the regions (link_courier_gpu.hpp): part of it here, flags and acknowledgements
+// behind it.
 struct Ledger {
   Progress sent;
   Progress received;
+  alignas(kLineBytes) uint32_t abort;
   alignas(kLineBytes) uint64_t freed;  // records whose acknowledgements are in the mirror
+  Opening opening;                     // of the message that comes
 
   UZIP_HD uint64_t* sent_flags() { return reinterpret_cast<uint64_t*>(this + 1); }
   UZIP_HD uint64_t* flags(uint32_t slots) { return sent_flags() + slots; }
@@ -133,6 +136,9 @@ struct Link {
   bool through_host;  // where the regions are
 
   // What workers look at, and write for the peer's.
+  UZIP_HD const uint32_t* abort() const {
+    return through_host ? &ledger->abort : &here.head()->abort;
+  }
   UZIP_HD const uint64_t* flags() const {
     return through_host ? ledger->flags(here.slots()) : here.flags();
   }
@@ -228,7 +234,7 @@ struct Records {
 #if UZIP_GPU_SOURCE
 // What whoever waits looks at, too.
 constexpr uint32_t kPause = 20;
-constexpr uint32_t kHostPause = 500;  // looks take the bus from records
+constexpr uint32_t kHostPause = 100;  // of couriers
 
 struct Watch {
   const uint32_t* abort;

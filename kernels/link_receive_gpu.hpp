@@ -417,20 +417,23 @@ UZIP_DEVICE bool has_valid_code(const Opening& opening) {
 
 // Waits for the opening of a message and notes what it says. By one thread; false: reported.
 template <DType kDType>
-UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t count,
+UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t count, bool carries,
                                Incoming<kDType>* incoming) {
   const LinkBlock& block = LinkBlock::get();
-  const RegionHead* head = block.links[link].here.head();
-  const Progress before = block.links[link].ledger->received;
+  const Link& from = block.links[link];
+  const Progress before = from.ledger->received;
   incoming->messages = before.messages;
   incoming->sequence = before.records;
-  if (block.is_aborted(link)) return false;
+  if (block.is_aborted(link, carries)) return false;
   const uint64_t number = before.messages + 1;
-  const Opening* opening = &head->openings[(number - 1) % kOpenings];
-  if (!block.wait(link, [&] { return load_acquire_system(&opening->number) == number; })) {
-    return false;
-  }
+  const bool mirrored = from.through_host && !carries;
+  const Opening* opening =
+      mirrored ? &from.ledger->opening : &from.here.head()->openings[(number - 1) % kOpenings];
+  const bool there = block.wait(mirrored ? block.watch(link) : block.region_watch(link),
+                                [&] { return load_acquire_system(&opening->number) == number; });
+  if (!there) return false;
   const Opening found = *opening;
+  if (carries) carry_opening(found, from.ledger);
   if (found.dtype != static_cast<uint8_t>(exchange.dtype) || found.count != count ||
       found.word != exchange.word) {
     block.fail(LinkStatus::kMismatch);
@@ -458,12 +461,12 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
 // `is_last`, in thread 0: the block is to close them.
 template <DType kDType>
 UZIP_DEVICE bool open_all(const Exchange& exchange, const int* links, int n, uint64_t count,
-                          uint32_t blocks, bool* is_last) {
+                          uint32_t blocks, bool carries, bool* is_last) {
   ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
   const int thread = thread_index();
   room.tables.fill(thread);
   if (thread < n &&
-      !open_incoming<kDType>(exchange, links[thread], count, &room.incoming[thread])) {
+      !open_incoming<kDType>(exchange, links[thread], count, carries, &room.incoming[thread])) {
     room.block.failed = true;
   }
   sync_block();
@@ -503,16 +506,18 @@ template <DType kDType>
 UZIP_DEVICE_CALL void receive_part(const Exchange& exchange, const Message& message) {
   const Link& link = LinkBlock::get().links[message.link];
   const auto records = Records::of(message.count, float_format(kDType).itemsize, link.through_host);
+  const uint32_t workers = link.workers(message.blocks);
+  const uint32_t block = block_index() - message.first_block;
+  const bool carries = block >= workers;
   bool is_last;
-  if (open_all<kDType>(exchange, &message.link, 1, message.count, message.blocks, &is_last)) {
-    const uint32_t workers = link.workers(message.blocks);
-    const uint32_t block = block_index() - message.first_block;
-    if (block < workers) {
+  if (open_all<kDType>(exchange, &message.link, 1, message.count, message.blocks, carries,
+                       &is_last)) {
+    if (carries) {
+      carry_all<kDType>(&message.link, 1, records.all());
+    } else {
       const auto turns =
           WorkerTurns::of(records.all(), block, workers, thread_index() / kLanes, kWarps);
       receive_records<kDType>(message, records, turns);
-    } else {
-      carry_all<kDType>(&message.link, 1, records.all());
     }
   }
   if (is_last) close_all<kDType>(&message.link, 1, records.all());

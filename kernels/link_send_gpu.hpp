@@ -379,8 +379,8 @@ UZIP_DEVICE void open_message(const Exchange& exchange, const Message& message,
   const Link& link = block.links[message.link];
   const uint64_t* taken = &link.here.head()->taken;
   // Not before the one whose place it takes was read.
-  const bool free =
-      block.wait(message.link, [&] { return messages - load_acquire_system(taken) < kOpenings; });
+  const bool free = block.wait(block.region_watch(message.link),
+                               [&] { return messages - load_acquire_system(taken) < kOpenings; });
   if (!free) return;
   Opening* opening = &link.there.head()->openings[messages % kOpenings];
   opening->count = message.count;
@@ -452,8 +452,9 @@ UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message
   const Link& link = room.block.links[message.link];
   const auto records = Records::of(message.count, float_format(kDType).itemsize, link.through_host);
   const uint32_t workers = link.workers(message.blocks);
-  if (thread_index() == 0) room.block.failed = room.block.is_aborted(message.link);
-  if (block >= workers) {
+  const bool carries = block >= workers;
+  if (thread_index() == 0) room.block.failed = room.block.is_aborted(message.link, carries);
+  if (carries) {
     sync_block();
     if (!room.block.failed) carry_sent(message.link, before.records, records.all());
     if (thread_index() == 0 && LinkBlock::is_last(progress, message.blocks)) {
