@@ -401,7 +401,7 @@ UZIP_DEVICE void open_message(const Exchange& exchange, const Message& message,
 template <DType kDType>
 UZIP_DEVICE void hurry(const SelectRoom<kDType>& room, Choice* choice) {
   constexpr FloatFormat kFormat = float_format(kDType);
-  constexpr uint32_t kMost = 8 * kFormat.itemsize * kBitCost / 20;  // of a value
+  constexpr uint32_t kMost = 8 * kFormat.itemsize * kBitCost / 14;  // of a value
   const uint32_t* left = room.left;
   const uint32_t cost = menu_cost(choice->parameters.menu, left, kFormat.symbol_bytes());
   const bool pays = menu_cost(kFastMenu, left, kFormat.symbol_bytes()) <= cost + kMost * left[0];
