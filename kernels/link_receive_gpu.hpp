@@ -36,6 +36,7 @@ struct Incoming {
 template <DType kDType>
 struct alignas(16) ReceiveWarpRoom {
   Stage<kDType> stages[kStages<kDType>];
+  uint64_t barriers[kStages<kDType>];  // of copies to them
   union {
     LevelRoom<kDType> levels;
     // Of a tile that is to be folded: they replace what they were decoded with.
@@ -82,15 +83,26 @@ class Fetcher {
   static constexpr FloatFormat kFormat = float_format(kDType);
 
   UZIP_DEVICE Fetcher(WorkerTurns turns, int n_peers)
-      : step_(turns.step), n_peers_(n_peers), next_{0, turns.first, 0, 0} {}
+      : step_(turns.step), n_peers_(n_peers), next_{0, turns.first, 0, 0} {
+    const LinkBlock& block = LinkBlock::get();
+    bulk_ = kBulkCopies && n_peers > 0 && block.links[incoming(0).link].through_host;
+    if (!bulk_) return;
+    if (lane() < kStages<kDType>) begin_barrier(&room().barriers[lane()]);
+    sync_lanes();
+  }
 
   // Waits for the next tile, of a record, whose last it may be. False: it will not come.
   UZIP_DEVICE bool take(uint32_t record, bool is_last, ArrivedTile* tile) {
     if (ahead_ == 0 && !fetch(true)) return false;
-    if (kStages<kDType> == 2 && ahead_ == 1 && fetch(false)) {
+    if (kStages<kDType> == 2 && ahead_ == 1 && fetch(false) && !bulk_) {
       wait_copies<1>();  // for all but the newest
     } else {
+      if (bulk_) commit_copies();  // of what else was asked for
       wait_copies<0>();
+    }
+    if (bulk_) {
+      wait_bulk(&room().barriers[turn_], phases_ >> turn_ & 1);
+      phases_ ^= 1u << turn_;
     }
     sync_lanes();
     if (is_last && lane() == 0) acknowledge(record);
@@ -122,9 +134,11 @@ class Fetcher {
 
   UZIP_DEVICE static int lane() { return thread_index() % kLanes; }
   UZIP_DEVICE static const Records& records() { return ReceiveRoom<kDType>::get().records; }
+  UZIP_DEVICE static ReceiveWarpRoom<kDType>& room() {
+    return ReceiveRoom<kDType>::get().warps[thread_index() / kLanes];
+  }
   UZIP_DEVICE static uint8_t* stage(int turn) {
-    ReceiveWarpRoom<kDType>& mine = ReceiveRoom<kDType>::get().warps[thread_index() / kLanes];
-    return reinterpret_cast<uint8_t*>(mine.stages[turn].chunks);
+    return reinterpret_cast<uint8_t*>(room().stages[turn].chunks);
   }
   UZIP_DEVICE static const Incoming<kDType>& incoming(int peer) {
     return ReceiveRoom<kDType>::get().incoming[peer];
@@ -148,8 +162,13 @@ class Fetcher {
       return false;
     }
     const int turn = ahead_ == 0 ? turn_ : turn_ ^ 1;
-    copy_chunks_later(reinterpret_cast<Chunk*>(stage(turn)), bytes_, entry.units, lane());
-    commit_copies();
+    if (!bulk_) {
+      copy_chunks_later(reinterpret_cast<Chunk*>(stage(turn)), bytes_, entry.units, lane());
+      commit_copies();
+    } else if (lane() == 0) {
+      const auto n = static_cast<uint32_t>(entry.units * kAlignment);
+      copy_bulk_later(stage(turn), bytes_, n, &room().barriers[turn]);
+    }
     (ahead_ == 0 ? here_ : later_) = static_cast<uint32_t>(entries_);
     ++ahead_;
     entries_ >>= kEntryBits;
@@ -245,6 +264,8 @@ class Fetcher {
   int turn_ = 0;   // stage of the tile that is taken next
   int ahead_ = 0;  // tiles that were asked for and not released
   int peer_ = 0;
+  bool bulk_;            // tiles come over the bus, which other copies leave idle half of the time
+  uint32_t phases_ = 0;  // of the stages' barriers
   uint32_t known_ = 0;  // lanes that have found the flag they look for: of the first turn, from the
                         // next on, whose remainder by kLooks the lane's own is, of its peer
   uint32_t flag_low_ = 0;

@@ -6,6 +6,8 @@ processes share memory.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -328,6 +330,48 @@ def test_two_processes(mpirun: Callable[..., str], gpu_module: Path, memory: str
 def test_random_rounds(mpirun: Callable[..., str], gpu_module: Path) -> None:
     arguments = ("--module", gpu_module, "--rounds", 60)
     assert "all the same" in mpirun(2, "ranks_rounds.py", *arguments, timeout=60)
+
+
+@in_memory
+def test_a_peer_that_is_killed(gpu_module: Path, memory: str) -> None:
+    """What it has sent is there; then the receiver waits no longer than it was told to."""
+    program = Path(__file__).with_name("linked_peer.py")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [sys.executable, program, gpu_module, memory]
+    with subprocess.Popen(command, **pipes) as peer:
+        rank = LinkedRank(0, 2, memory=memory)
+        print(rank.links.handle.hex(), file=peer.stdin, flush=True)
+        rank.links.connect(1, bytes.fromhex(peer.stdout.readline()))
+        out = rank.room(100_000)
+        for _ in range(3):
+            rank.exchange(DType.FLOAT32, receives=[(1, out)])
+            assert rank.finish() == [0]
+        assert not rank.get(out).any()
+        peer.kill()
+        peer.wait(10)
+        status = 0
+        while not status:
+            begin = time.monotonic()
+            rank.exchange(DType.FLOAT32, receives=[(1, out)], timeout=0.5)
+            (status,) = rank.finish()
+            assert time.monotonic() - begin < 10
+        assert status == TIMED_OUT
+        rank.links.close()
+
+
+def test_host_memory_is_given_back() -> None:
+    """Its files and mappings, here and of peers."""
+
+    def used() -> tuple[int, int]:
+        mapped = Path("/proc/self/maps").read_text().count("memfd:uzipmpi")
+        return mapped, len(list(Path("/proc/self/fd").iterdir()))
+
+    before = used()
+    ranks = linked(2, memory="host")
+    assert used() == (before[0] + 2, before[1] + 4)  # Python's mappings have files of their own
+    for rank in ranks:
+        rank.links.close()
+    assert used() == before
 
 
 def test_names_of_gpus() -> None:

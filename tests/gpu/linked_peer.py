@@ -1,0 +1,29 @@
+"""Rank 1 of two, which sends to rank 0 until it is killed: ``linked_peer.py MODULE MEMORY``.
+
+It writes its handle and reads the other's, a line each.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "kernels")]
+
+import emulated_module  # noqa: E402
+import numpy as np  # noqa: E402
+
+from uzipmpi.typing import DType  # noqa: E402
+
+emulated_module.install(Path(sys.argv[1]))
+
+from linked_ranks import LinkedRank  # noqa: E402
+
+rank = LinkedRank(1, 2, memory=sys.argv[2])
+print(rank.links.handle.hex(), flush=True)
+rank.links.connect(0, bytes.fromhex(sys.stdin.readline()))
+values = rank.put(np.zeros(100_000, np.uint8))
+while True:
+    rank.exchange(DType.FLOAT32, sends=[(0, values)], timeout=60)
+    rank.finish()
