@@ -6,8 +6,8 @@ Folds are in rank order with one rounding, as those of two_shot: the bits are th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 from uzipmpi.algorithms import call as calls
 from uzipmpi.algorithms.channel import Waits
@@ -15,35 +15,56 @@ from uzipmpi.algorithms.cuts import even_counts, shards
 from uzipmpi.algorithms.gpu_steps import memory_of
 from uzipmpi.algorithms.operators import Operator, Predefined
 from uzipmpi.config import Config
-from uzipmpi.kernels.device import Stream
+from uzipmpi.kernels.device import DeviceMemory, Stream
 from uzipmpi.kernels.link import Fold
 from uzipmpi.transports.ipc import Job, Route
 from uzipmpi.transports.transfer import Ready
 from uzipmpi.typing import DType, Tensor
 
-__all__ = ["NAME", "OPERATIONS", "Links", "completed", "queue", "word"]
+__all__ = ["NAME", "OPERATIONS", "Plan", "completed", "plan", "word"]
+
+
+class Step(Protocol):
+    """What is queued in a stream."""
+
+    def queue(self, stream: Stream) -> None:
+        """Queue it."""
+
+
+class Copy(NamedTuple):
+    """A copy in a GPU's memory, which the step does not keep alive."""
+
+    destination: DeviceMemory
+    source: DeviceMemory
+
+    def queue(self, stream: Stream) -> None:
+        """Queue it."""
+        stream.copy(self.destination, self.source)
 
 
 @dataclass(frozen=True)
-class Links:
-    """Where the exchanges of a call go.
+class Plan:
+    """The steps of a call: they can be queued as often as it is made, while its memory lives.
 
     Parameters
     ----------
     route
         The way to the peers.
-    stream
-        The kernels' stream.
     config
         The options in force.
     word
         What must be the same on all ranks.
+
+    Attributes
+    ----------
+    steps
+        What the algorithms below have added.
     """
 
     route: Route
-    stream: Stream
     config: Config
     word: int = 0
+    steps: list[Step] = field(default_factory=list)
 
     @property
     def rank(self) -> int:
@@ -67,12 +88,11 @@ class Links:
         fold: Fold | None = None,
         dtype: DType | None = None,
     ) -> None:
-        """Queue one exchange; what is empty is left out on both ends."""
+        """Add one exchange; what is empty is left out on both ends."""
         jobs = [pair for pair in (*sends, *receives) if pair[1].nbytes]
         if not jobs and (fold is None or not fold.out.nbytes):
             return
-        self.route.queue(
-            self.stream,
+        exchange = self.route.prepare(
             jobs[0][1].dtype if dtype is None else dtype,
             self.config,
             sends=_jobs(sends),
@@ -80,21 +100,23 @@ class Links:
             fold=fold,
             word=self.word,
         )
+        self.steps.append(exchange)
 
     def copy(self, source: Tensor, destination: Tensor) -> None:
-        """Queue the copy of a rank's own part, unless it is in place."""
+        """Add the copy of a rank's own part, unless it is in place."""
         if memory_of(source).address != memory_of(destination).address:
-            self.stream.copy(destination.memory, source.memory)
+            self.steps.append(Copy(_bare(destination), _bare(source)))
 
-    def completed(self) -> Waits:
-        """Wait for what is queued.
+    def queue(self, stream: Stream) -> None:
+        """Queue all steps.
 
         Raises
         ------
         mpi4py.MPI.Exception
-            If an exchange has failed.
+            If an earlier exchange of the route has failed.
         """
-        return completed(self.stream, self.route)
+        for step in self.steps:
+            step.queue(stream)
 
     def fold(self, op: Operator, own: Tensor, out: Tensor) -> Fold:
         """Return the reduction of all ranks' values, in which this rank's are ``own``."""
@@ -102,75 +124,75 @@ class Links:
         return Fold(op.kernel, memory_of(own), memory_of(out), op.divisor(self.size, None))
 
 
-def allreduce(links: Links, send: Tensor, recv: Tensor, op: Operator) -> None:
+def allreduce(plan: Plan, send: Tensor, recv: Tensor, op: Operator) -> None:
     """Reduce on all ranks: each folds all values, or, more ranks than two or in place, a shard."""
-    if links.size == 2 and memory_of(send).address != memory_of(recv).address:
-        fold = links.fold(op, send, recv)
-        links.exchange([(peer, send) for peer in links.peers], fold=fold, dtype=send.dtype)
+    if plan.size == 2 and memory_of(send).address != memory_of(recv).address:
+        fold = plan.fold(op, send, recv)
+        plan.exchange([(peer, send) for peer in plan.peers], fold=fold, dtype=send.dtype)
         return
-    counts = even_counts(send.count, links.size)
+    counts = even_counts(send.count, plan.size)
     parts = shards(recv, counts)
-    reduce_scatter(links, send, parts[links.rank], counts, op)
-    allgather(links, parts[links.rank], parts)
+    reduce_scatter(plan, send, parts[plan.rank], counts, op)
+    allgather(plan, parts[plan.rank], parts)
 
 
 def reduce_scatter(
-    links: Links, send: Tensor, recv: Tensor, counts: Sequence[int], op: Operator
+    plan: Plan, send: Tensor, recv: Tensor, counts: Sequence[int], op: Operator
 ) -> None:
     """Reduce, and leave shard r on rank r."""
     parts = shards(send, counts)
-    fold = links.fold(op, parts[links.rank], recv) if recv.nbytes else None
-    links.exchange([(peer, parts[peer]) for peer in links.peers], fold=fold, dtype=send.dtype)
+    fold = plan.fold(op, parts[plan.rank], recv) if recv.nbytes else None
+    plan.exchange([(peer, parts[peer]) for peer in plan.peers], fold=fold, dtype=send.dtype)
 
 
-def reduce(links: Links, send: Tensor, recv: Tensor | None, op: Operator, root: int) -> None:
+def reduce(plan: Plan, send: Tensor, recv: Tensor | None, op: Operator, root: int) -> None:
     """Reduce on one rank."""
-    if links.rank != root:
-        links.exchange([(root, send)])
+    if plan.rank != root:
+        plan.exchange([(root, send)])
     elif recv is not None:
-        links.exchange(fold=links.fold(op, send, recv), dtype=send.dtype)
+        plan.exchange(fold=plan.fold(op, send, recv), dtype=send.dtype)
 
 
-def allgather(links: Links, send: Tensor, recvs: Sequence[Tensor]) -> None:
+def allgather(plan: Plan, send: Tensor, recvs: Sequence[Tensor]) -> None:
     """Give all ranks' values to all ranks."""
-    links.copy(send, recvs[links.rank])
-    links.exchange(
-        [(peer, send) for peer in links.peers], [(peer, recvs[peer]) for peer in links.peers]
+    plan.copy(send, recvs[plan.rank])
+    plan.exchange(
+        [(peer, send) for peer in plan.peers], [(peer, recvs[peer]) for peer in plan.peers]
     )
 
 
-def alltoall(links: Links, sends: Sequence[Tensor], recvs: Sequence[Tensor]) -> None:
+def alltoall(plan: Plan, sends: Sequence[Tensor], recvs: Sequence[Tensor]) -> None:
     """Give every rank its own part of all ranks' values."""
-    links.copy(sends[links.rank], recvs[links.rank])
-    links.exchange(
-        [(peer, sends[peer]) for peer in links.peers], [(peer, recvs[peer]) for peer in links.peers]
+    plan.copy(sends[plan.rank], recvs[plan.rank])
+    plan.exchange(
+        [(peer, sends[peer]) for peer in plan.peers], [(peer, recvs[peer]) for peer in plan.peers]
     )
 
 
-def bcast(links: Links, tensor: Tensor, root: int) -> None:
+def bcast(plan: Plan, tensor: Tensor, root: int) -> None:
     """Give one rank's values to all."""
-    if links.rank == root:
-        links.exchange([(peer, tensor) for peer in links.peers])
+    if plan.rank == root:
+        plan.exchange([(peer, tensor) for peer in plan.peers])
     else:
-        links.exchange(receives=[(root, tensor)])
+        plan.exchange(receives=[(root, tensor)])
 
 
-def gather(links: Links, send: Tensor, recvs: Sequence[Tensor] | None, root: int) -> None:
+def gather(plan: Plan, send: Tensor, recvs: Sequence[Tensor] | None, root: int) -> None:
     """Give all ranks' values to one."""
-    if links.rank != root:
-        links.exchange([(root, send)])
+    if plan.rank != root:
+        plan.exchange([(root, send)])
     elif recvs is not None:
-        links.copy(send, recvs[root])
-        links.exchange(receives=[(peer, recvs[peer]) for peer in links.peers])
+        plan.copy(send, recvs[root])
+        plan.exchange(receives=[(peer, recvs[peer]) for peer in plan.peers])
 
 
-def scatter(links: Links, sends: Sequence[Tensor] | None, recv: Tensor, root: int) -> None:
+def scatter(plan: Plan, sends: Sequence[Tensor] | None, recv: Tensor, root: int) -> None:
     """Give every rank its own part of one rank's values."""
-    if links.rank != root:
-        links.exchange(receives=[(root, recv)])
+    if plan.rank != root:
+        plan.exchange(receives=[(root, recv)])
     elif sends is not None:
-        links.copy(sends[root], recv)
-        links.exchange([(peer, sends[peer]) for peer in links.peers])
+        plan.copy(sends[root], recv)
+        plan.exchange([(peer, sends[peer]) for peer in plan.peers])
 
 
 def completed(stream: Stream, route: Route) -> Waits:
@@ -208,9 +230,24 @@ def word(operation: str, op: Operator | None, root: int | None) -> int:
     return calls.word(CODES[operation], op, root)
 
 
-def queue(links: Links, operation: str, arguments: Sequence[Any]) -> None:
-    """Queue a collective with the arguments that the operation's other algorithms take."""
-    OPERATIONS[operation](links, *arguments)
+def plan(
+    route: Route,
+    config: Config,
+    operation: str,
+    arguments: Sequence[Any],
+    op: Operator | None,
+    root: int | None,
+) -> Plan:
+    """Plan a collective with the arguments that the operation's other algorithms take."""
+    made = Plan(route, config, word(operation, op, root))
+    OPERATIONS[operation](made, *arguments)
+    return made
+
+
+def _bare(tensor: Tensor) -> DeviceMemory:
+    """Return the memory of a tensor without its owner."""
+    memory = memory_of(tensor)
+    return DeviceMemory(memory.address, memory.size, memory.device, None)
 
 
 def _jobs(pairs: Sequence[tuple[int, Tensor]]) -> list[Job]:

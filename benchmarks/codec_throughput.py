@@ -1,6 +1,7 @@
-"""Measure ratio and speed of the codecs on one core, beside peers and memcpy, from memory.
+"""Measure ratio and speed of the codecs beside peers, on one core or a GPU, from memory.
 
     python benchmarks/codec_throughput.py --dtype bf16 --data normal uniform minilm --json FILE
+    python benchmarks/codec_throughput.py -d cuda -m 1048576 1073741824 --json FILE
 
 README.md defines every number printed.
 """
@@ -21,7 +22,7 @@ from typing import Any
 import datasets
 import numpy as np
 import provenance
-from peers import PEERS, MissingPeerError, Peer, open_peer
+from peers import PEERS, Measured, MissingPeerError, Peer, open_peer
 
 import uzipmpi
 from uzipmpi.kernels import codec
@@ -42,8 +43,17 @@ DEFAULT_CACHE_BYTES = 32 << 20
 Clock = Callable[[], float]
 # CPU time of the whole process: neither other programs nor threads of a peer change the figures.
 CLOCKS: dict[str, Clock] = {"cpu": time.process_time, "wall": time.perf_counter}
-SIZE_WIDTH, FIELD_WIDTH = 10, 18
-COLUMNS = ("Ratio", "Floor", "Encode(GB/s)", "Decode(GB/s)", "Encode/memcpy", "Decode/memcpy")
+SIZE_WIDTH, FIELD_WIDTH = 11, 14
+COLUMNS = (
+    "Ratio",
+    "Floor",
+    "Encode(us)",
+    "Decode(us)",
+    "Encode(GB/s)",
+    "Decode(GB/s)",
+    "Encode/memcpy",
+    "Decode/memcpy",
+)
 
 
 @dataclass
@@ -68,13 +78,13 @@ def cut(memory: Bytes, size: int) -> list[Bytes]:
 
 
 @dataclass
-class Measured:
-    """Seconds for the whole pool, in each round, and what was found."""
+class Case:
+    """What was measured of ``n`` tensors of ``nbytes`` together; one of them, or a part of it."""
 
-    encode: list[float]
-    decode: list[float]
-    frame_bytes: int = 0
-    lossless: bool = True
+    measured: dict[str, Measured]
+    nbytes: int
+    n: int
+    sample: Bytes
 
 
 def run_round(peer: Peer, pool: Pool, clock: Clock, measured: Measured | None = None) -> None:
@@ -135,26 +145,28 @@ def cache_bytes() -> int:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     add = parser.add_argument
-    add("-m", "--message-size", metavar="[MIN:]MAX", default=str(64 << 20),
+    add("-m", "--message-size", nargs="+", metavar="[MIN:]MAX", default=[str(64 << 20)],
         help="bytes, doubling from MIN; MAX alone is one size (default %(default)s)")  # fmt: skip
     add("-i", "--iterations", type=int, default=7, help="rounds (default %(default)s)")
-    add("-d", "--device", choices=("cpu",), default="cpu", help="where the codec runs")
+    add("-d", "--device", choices=("cpu", "cuda"), default="cpu", help="where the codec runs")
     add("--dtype", nargs="+", choices=DTYPES, default=["bf16"])
     add("--data", nargs="+", choices=datasets.DATASETS, default=["normal", "uniform", "minilm"])
-    add("--codec", nargs="+", choices=PEERS, default=list(PEERS), help="what to measure")
+    add("--codec", nargs="+", help="what to measure (default: all there is)")
     add("--simd", choices=codec.SIMD_PATHS, help="instruction set of ours (default: the best)")
     add("--clock", choices=CLOCKS, default="cpu", help="what a second is (default %(default)s)")
+    add("--multiprocessors", type=int, default=0, help="of the GPU; default: all of them")
     add("--json", metavar="FILE", type=Path, help="write rows and provenance")
     return parser.parse_args()
 
 
-def message_sizes(text: str) -> Iterator[int]:
-    """Yield sizes from MIN to MAX, doubling."""
-    low, _, high = text.rpartition(":")
-    size, last = int(low or high), int(high)
-    while size <= last:
-        yield size
-        size *= 2
+def message_sizes(texts: list[str]) -> Iterator[int]:
+    """Yield sizes from MIN to MAX, doubling, of each range."""
+    for text in texts:
+        low, _, high = text.rpartition(":")
+        size, last = int(low or high), int(high)
+        while size <= last:
+            yield size
+            size *= 2
 
 
 def open_peers(names: list[str], dtype: DType) -> dict[str, Peer]:
@@ -168,10 +180,10 @@ def open_peers(names: list[str], dtype: DType) -> dict[str, Peer]:
     return peers
 
 
-def rows_of(measured: dict[str, Measured], pool: Pool, dtype: str) -> Iterator[dict[str, Any]]:
+def rows_of(case: Case, dtype: str) -> Iterator[dict[str, Any]]:
     """Yield what is printed for each codec, and what only JSON shows."""
-    total = sum(values.size for values in pool.values)
-    floor = floor_ratio(pool.values[0], dtype)
+    total, n, measured = case.nbytes, case.n, case.measured
+    floor = floor_ratio(case.sample, dtype)
     best_copy = min(measured["memcpy"].encode + measured["memcpy"].decode)
     for name, result in measured.items():
         encode, decode = min(result.encode), min(result.decode)
@@ -179,6 +191,8 @@ def rows_of(measured: dict[str, Measured], pool: Pool, dtype: str) -> Iterator[d
             "Codec": name,
             "Ratio": result.frame_bytes / total,
             "Floor": floor,
+            "Encode(us)": encode / n * 1e6,
+            "Decode(us)": decode / n * 1e6,
             "Encode(GB/s)": total / encode / 1e9,
             "Decode(GB/s)": total / decode / 1e9,
             "Encode/memcpy": best_copy / encode,
@@ -197,18 +211,35 @@ def print_row(size: int, row: dict[str, Any]) -> None:
 
 def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Measure every dtype, data set and size; yield the rows."""
+    measure_case = measure_on_gpu if options.device == "cuda" else measure_on_core
     for dtype in options.dtype:
-        peers = open_peers(options.codec, DTYPES[dtype])
         for data in options.data:
             print(f"\n# {dtype}, {data}")
             titles = "".join(f"{title:>{FIELD_WIDTH}}" for title in ("Codec", *COLUMNS))
             print(f"{'# Size':<{SIZE_WIDTH}}{titles}")
             for size in message_sizes(options.message_size):
-                pool = make_pool(data, DTYPES[dtype], size)
-                results = measure(peers, pool, options.iterations, CLOCKS[options.clock])
-                for row in rows_of(results, pool, dtype):
+                for row in rows_of(measure_case(options, data, DTYPES[dtype], size), dtype):
                     print_row(size, row)
                     yield {"Dtype": dtype, "Data": data, "Size": size, **row}
+
+
+def measure_on_core(options: argparse.Namespace, data: str, dtype: DType, size: int) -> Case:
+    """Measure the codecs on a core of this machine."""
+    peers = open_peers(options.codec or list(PEERS), dtype)
+    pool = make_pool(data, dtype, size)
+    measured = measure(peers, pool, options.iterations, CLOCKS[options.clock])
+    total = sum(values.size for values in pool.values)
+    return Case(measured, total, len(pool.values), pool.values[0])
+
+
+def measure_on_gpu(options: argparse.Namespace, data: str, dtype: DType, size: int) -> Case:
+    """Measure the codecs on the current GPU."""
+    import peers_gpu  # CuPy is wanted here only
+
+    slots = peers_gpu.make_slots(data, dtype, size)
+    measured = peers_gpu.measure(options.codec, slots, options.iterations, options.multiprocessors)
+    sample = peers_gpu.sample_of(slots)
+    return Case(measured, size * len(slots.values), len(slots.values), sample)
 
 
 def make_pool(data: str, dtype: DType, size: int) -> Pool:
@@ -228,9 +259,16 @@ def main() -> None:
         "simd": codec.simd_path(),
         "cache_bytes": cache_bytes(),
         "load": os.getloadavg()[0],
+        "command": " ".join(sys.argv),
         "arguments": {name: str(value) for name, value in vars(options).items()},
     }
-    settings = f"{codec.simd_path()}, one core, {options.clock} time, from memory"
+    if options.device == "cuda":
+        import throughput_gpu
+
+        record.update(throughput_gpu.machine())
+        settings = f"{record['gpu']}, from memory"
+    else:
+        settings = f"{codec.simd_path()}, one core, {options.clock} time, from memory"
     print(f"# uzipmpi {uzipmpi.__version__}: {settings}")
     record["rows"] = list(run(options))
     if options.json:

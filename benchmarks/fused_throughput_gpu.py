@@ -9,42 +9,53 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cupy
 import numpy as np
 import provenance
-from codec_throughput_gpu import DTYPES, MIB, MOST_SLOTS, POOL_BYTES, draw, microseconds
+from codec_throughput import DTYPES
+from throughput_gpu import MIB, GpuGraph, draw, machine, n_slots
 
 from uzipmpi.kernels import codec, gpu
 from uzipmpi.typing import DType
 
+REPLAYS = 7
+
 Array = Any
 
 
-def make_inputs(data: str, dtype: DType, nbytes: int, n: int, *, framed: bool) -> list[Array]:
-    """Return the inputs of one fold in GPU memory."""
+def make_inputs(data: str, dtype: DType, nbytes: int, frames: int, plain: int) -> list[Array]:
+    """Return the inputs of one fold in GPU memory, plain values last."""
     values = draw(data, dtype, nbytes)
-    if not framed:
-        return [values.copy() for _ in range(n)]
     frame = cupy.empty(codec.bound(nbytes // dtype.itemsize, dtype), np.uint8)
     gpu.encode(values, frame, dtype=dtype, codec="tier")
     size = codec.info(cupy.asnumpy(frame[:64])).frame_bytes
-    return [frame[:size].copy() for _ in range(n)]
+    made = [frame[:size].copy() for _ in range(frames)]
+    return made + [values.copy() for _ in range(plain)]
 
 
-def measure(data: str, dtype: DType, nbytes: int, n: int, *, framed: bool) -> dict[str, Any]:
+def microseconds(call: Callable[[int], None], slots: int) -> float:
+    """Return the median time of a call."""
+    graph = GpuGraph(call, slots)
+    return statistics.median(graph.seconds() for _ in range(REPLAYS)) / slots * 1e6
+
+
+def measure(data: str, dtype: DType, nbytes: int, n_frames: int, n_plain: int) -> dict[str, Any]:
     """Time a sum with its result as values, and one with its result as a frame."""
-    slots = max(2, min(MOST_SLOTS, POOL_BYTES // (n * nbytes)))
-    inputs = [make_inputs(data, dtype, nbytes, n, framed=framed) for _ in range(slots)]
-    plain = () if framed else range(n)
+    n = n_frames + n_plain
+    slots = n_slots(n * nbytes)
+    inputs = [make_inputs(data, dtype, nbytes, n_frames, n_plain) for _ in range(slots)]
+    plain = range(n_frames, n)
     outs = [cupy.empty(nbytes, np.uint8) for _ in range(slots)]
     count = nbytes // dtype.itemsize
     frames = [cupy.empty(codec.bound(count, dtype), np.uint8) for _ in range(slots)]
     status = cupy.zeros(1, np.uint32)
-    like = make_inputs(data, dtype, nbytes, 1, framed=True)[0]
+    like = make_inputs(data, dtype, nbytes, 1, 0)[0]
     cupy.cuda.Device().synchronize()
     stream = cupy.cuda.Stream(non_blocking=True)
 
@@ -69,10 +80,10 @@ def measure(data: str, dtype: DType, nbytes: int, n: int, *, framed: bool) -> di
             "data": data,
             "dtype": dtype.name,
             "bytes": nbytes,
-            "inputs": n,
-            "framed": framed,
-            "reduce_us": microseconds(stream, reduce, slots),
-            "reduce_encode_us": microseconds(stream, reduce_encode, slots),
+            "frames": n_frames,
+            "plain": n_plain,
+            "reduce_us": microseconds(reduce, slots),
+            "reduce_encode_us": microseconds(reduce_encode, slots),
         }
         stream.synchronize()
     if int(status[0]):
@@ -87,7 +98,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data", default="normal")
     parser.add_argument("--dtype", nargs="+", default=["bf16", "fp32"], choices=DTYPES)
     parser.add_argument("--mib", nargs="+", type=int, default=[16, 256])
-    parser.add_argument("--inputs", nargs="+", type=int, default=[2, 4])
+    parser.add_argument("--inputs", nargs="+", type=int, default=[2, 4, 8])
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -96,24 +107,28 @@ def main() -> None:
     """Measure, print a line per case, and write the record."""
     arguments = parse_arguments()
     rows = []
+    cases = [(1, 1), *((n, 0) for n in arguments.inputs), *((0, n) for n in arguments.inputs)]
     for name in arguments.dtype:
         for mib in arguments.mib:
-            for n in arguments.inputs:
-                for framed in (True, False):
-                    row = measure(arguments.data, DTYPES[name], mib * MIB, n, framed=framed)
-                    rows.append(row)
-                    kind = "frames" if framed else "values"
-                    times = [row[key] for key in ("reduce_us", "reduce_encode_us")]
-                    speeds = [n * row["bytes"] / time / 1e3 for time in times]
-                    print(
-                        f"{name} {n} {kind} of {mib:4d} MiB, sum {times[0]:8.2f} us"
-                        f" {speeds[0]:5.0f} GB/s, to a frame {times[1]:8.2f} us"
-                        f" {speeds[1]:5.0f} GB/s",
-                        flush=True,
-                    )
-                    cupy.get_default_memory_pool().free_all_blocks()
+            for frames, plain in cases:
+                row = measure(arguments.data, DTYPES[name], mib * MIB, frames, plain)
+                rows.append(row)
+                times = [row[key] for key in ("reduce_us", "reduce_encode_us")]
+                speeds = [(frames + plain) * row["bytes"] / time / 1e3 for time in times]
+                print(
+                    f"{name} {frames} frames and {plain} plain of {mib:4d} MiB,"
+                    f" sum {times[0]:8.2f} us {speeds[0]:5.0f} GB/s,"
+                    f" to a frame {times[1]:8.2f} us {speeds[1]:5.0f} GB/s",
+                    flush=True,
+                )
+                cupy.get_default_memory_pool().free_all_blocks()
     if arguments.json is not None:
-        record = {**provenance.record(), "command": " ".join(sys.argv), "rows": rows}
+        record = {
+            **provenance.record(),
+            "command": " ".join(sys.argv),
+            **machine(),
+            "rows": rows,
+        }
         arguments.json.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -61,16 +61,20 @@ check() {
 }
 
 time_kernels() {
-  local codec="$python benchmarks/codec_throughput_gpu.py" blocks
-  part tier 60 $codec --menu 1 2 -1 --mib 1 4 16 256 1024 --json "$out/tier.json"
+  local codec="$python benchmarks/codec_throughput.py -d cuda" mib=$((1 << 20))
+  part sizes 60 $codec --data normal -m $mib $((4 * mib)) $((16 * mib)) $((256 * mib)) $((1024 * mib)) \
+    --json "$out/sizes.json"
   part fused 40 "$python" benchmarks/fused_throughput_gpu.py --json "$out/fused.json"
-  part ans 40 $codec --codec ans --mib 1 16 1024 --json "$out/ans.json"
-  part data 40 $codec --data uniform zeros50 --mib 16 1024 --json "$out/data.json"
-  part types 50 $codec --dtype fp16 fp32 fp64 e4m3 e5m2 --mib 1024 --json "$out/types.json"
-  for blocks in 64 256; do  # four to a multiprocessor at most
-    part "blocks_$blocks" 15 $codec --menu 1 2 --mib 256 --max-blocks "$blocks" \
-      --json "$out/blocks_$blocks.json"
-  done
+  part data 60 $codec --data uniform minilm zeros zeros50 random -m $((1024 * mib)) \
+    --codec tier auto ans nvcomp-64k nvcomp-256k --json "$out/data.json"
+  part types 60 $codec --dtype fp16 fp32 fp64 --data normal -m $((1024 * mib)) --codec tier \
+    --json "$out/types.json"
+  part types8 30 $codec --dtype e4m3 e5m2 --data unit_normal -m $((1024 * mib)) --codec tier ans \
+    --json "$out/types8.json"
+  part bf16_in_fp32 20 $codec --dtype fp32 --data bf16_in_fp32 -m $((1024 * mib)) --codec tier \
+    --json "$out/bf16_in_fp32.json"
+  part per_sm 20 $codec --data normal -m $((256 * mib)) --multiprocessors 16 \
+    --codec tier-2/2/2 tier-3 ans --json "$out/per_sm.json"
 }
 
 case $what in

@@ -3,9 +3,10 @@
     mpirun -np 2 python benchmarks/nccl_gpu.py --transport ipc --json FILE
     NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=0 mpirun -np 2 python benchmarks/nccl_gpu.py \\
         --transport mpi-host --chunk-mb 8 --operations window latency allreduce alltoall allgather
+    NCCL_P2P_DISABLE=1 mpirun -np 2 python benchmarks/nccl_gpu.py --transport shm --floors
 
-The second is the stand-in for a network: no GPU reaches the other's memory. Needs a GPU for each
-rank and torch, whose NCCL it is. README.md defines every number printed.
+In the last two no GPU reaches the other's memory; the second is the stand-in for a network. Needs
+a GPU for each rank and torch, whose NCCL it is. README.md defines every number printed.
 """
 
 from __future__ import annotations
@@ -189,6 +190,36 @@ def theirs() -> dict[str, Call]:
     }
 
 
+def floors() -> dict[str, float]:
+    """Return what copy engines move between GPU and host, GB/s of each copy that runs at a time."""
+    nbytes, turns = 64 * MB, 8
+    there = [torch.empty(nbytes, dtype=torch.uint8, device="cuda") for _ in range(2)]
+    here = [torch.empty(nbytes, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    copies = {
+        "down": lambda: here[0].copy_(there[0], True),
+        "up": lambda: there[1].copy_(here[1], True),
+    }
+    plans = {"0 down": ("down", ""), "0 up": ("up", ""), "0 down, 1 up": ("down", "up")}
+    plans |= {"0 both": ("down up", ""), "all both": ("down up", "down up")}
+
+    def copy(plan: tuple[str, ...]) -> Call:
+        mine = plan[rank].split() if rank < len(plan) else []
+
+        def call(_: Buffers) -> None:
+            for stream, name in zip(streams, mine, strict=False):
+                with torch.cuda.stream(stream):
+                    copies[name]()
+
+        return call
+
+    buffers = Buffers("zeros", MB)
+    times = {
+        name: seconds(copy(plan), buffers, turns) for _ in "12" for name, plan in plans.items()
+    }
+    return {name: nbytes * turns / time / 1e9 for name, time in times.items()}
+
+
 def seconds(call: Call, buffers: Buffers, calls: int) -> float:
     """Return the time of so many calls, on the slowest rank."""
     torch.cuda.synchronize()
@@ -284,6 +315,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--mb", nargs="+", type=float, default=[1, 4, 16, 64, 256, 1024])
     parser.add_argument("--operations", nargs="+", default=["bandwidth", "latency", "allreduce"])
     parser.add_argument("--graph", action="store_true", help="replay calls captured in a graph")
+    parser.add_argument("--floors", action="store_true", help="what copies to the host reach")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -304,7 +336,9 @@ def main() -> None:
         max_sms=options.max_sms,
         timeout=10,
     )
-    found = []
+    found, reached = [], floors() if options.floors else {}
+    if rank == 0 and reached:
+        print("copies, GB/s:", ", ".join(f"{name} {rate:.1f}" for name, rate in reached.items()))
     for row in rows(comm, options):
         found.append(row)
         if rank == 0:
@@ -322,6 +356,7 @@ def main() -> None:
             "gpu": torch.cuda.get_device_name(),
             "nccl": nccl_version,
             "environment": {k: v for k, v in os.environ.items() if k.startswith("NCCL_")},
+            "floors": reached,
             "rows": [row._asdict() for row in found],
         }
         options.json.write_text(json.dumps(record, indent=1) + "\n")

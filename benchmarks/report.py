@@ -70,7 +70,7 @@ def make_parser(case_type: type[Case]) -> argparse.ArgumentParser:
     add("--baseline", choices=("mpi", "raw"), default="mpi",
         help="compare with plain MPI, or with ourselves and codec raw")  # fmt: skip
     add("--device", action="store_true", help="buffers in GPU memory")
-    add("--transport", choices=("auto", "mpi-host", "mpi-device", "ipc"),
+    add("--transport", choices=("auto", "mpi-host", "mpi-device", "ipc", "shm"),
         help="how the values of GPU buffers reach a peer")  # fmt: skip
     add("--json", metavar="FILE", type=Path, help="write rows and provenance")
     return parser

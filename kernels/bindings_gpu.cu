@@ -162,10 +162,10 @@ void encode_shards(const Addresses& values, const std::vector<uint64_t>& counts,
                                  pointer<void>(stream)));
 }
 
-// A link's regions, here and with the peer; a message's link, address and count; a fold's operator,
-// divisor, place among the peers, their links, addresses of its own values and of the result,
-// count.
-using LinkAddresses = std::tuple<uint64_t, uint64_t>;
+// A link's regions, here and with the peer, and its ledger; a message's link, address and count; a
+// fold's operator, divisor, place among the peers, their links, addresses of its own values and of
+// the result, count.
+using LinkAddresses = std::tuple<uint64_t, uint64_t, uint64_t>;
 using MessageFields = std::tuple<int, uint64_t, uint64_t>;
 using FoldFields = std::tuple<int, int, int, std::vector<int>, uint64_t, uint64_t, uint64_t>;
 
@@ -202,11 +202,25 @@ uzip::gpu::LinkFold make_link_fold(const FoldFields& fields) {
   return fold;
 }
 
-void exchange(int dtype, uint32_t word, const std::string& codec, int menu, int max_blocks,
-              int at_once, uint64_t timeout, uint64_t status, int slots_log2,
-              const std::vector<LinkAddresses>& links, const std::vector<MessageFields>& sends,
-              const std::vector<MessageFields>& receives, const std::optional<FoldFields>& fold,
-              int device, uint64_t stream) {
+// An exchange whose arguments are understood: it can be launched again and again.
+struct PreparedExchange {
+  uzip::gpu::Exchange arguments;
+  int device;
+
+  void launch(uint64_t stream) const {
+    const py::gil_scoped_release release;
+    const Current current(device);
+    check(uzip::gpu::exchange(arguments, pointer<void>(stream)));
+  }
+};
+
+PreparedExchange prepare_exchange(int dtype, uint32_t word, const std::string& codec, int menu,
+                                  int max_blocks, int at_once, uint64_t timeout, uint64_t status,
+                                  int slots_log2, bool through_host,
+                                  const std::vector<LinkAddresses>& links,
+                                  const std::vector<MessageFields>& sends,
+                                  const std::vector<MessageFields>& receives,
+                                  const std::optional<FoldFields>& fold, int device) {
   if (codec != "auto" && codec != "tier" && codec != "raw") {
     throw py::value_error("expected codec auto, tier or raw between GPUs, found " + codec);
   }
@@ -226,17 +240,17 @@ void exchange(int dtype, uint32_t word, const std::string& codec, int menu, int 
   arguments.status = pointer<uint32_t>(status);
   arguments.n_links = static_cast<int>(links.size());
   for (size_t i = 0; i < links.size(); ++i) {
-    const auto& [here, there] = links[i];
+    const auto& [here, there, ledger] = links[i];
     arguments.links[i] = {{pointer<uint8_t>(here), slots_log2},
-                          {pointer<uint8_t>(there), slots_log2}};
+                          {pointer<uint8_t>(there), slots_log2},
+                          pointer<uzip::gpu::Ledger>(ledger),
+                          through_host};
   }
   arguments.n_sends = set_messages(sends, arguments.sends);
   arguments.n_receives = set_messages(receives, arguments.receives);
   arguments.folds = fold.has_value();
   if (fold) arguments.fold = make_link_fold(*fold);
-  const py::gil_scoped_release release;
-  const Current current(device);
-  check(uzip::gpu::exchange(arguments, pointer<void>(stream)));
+  return {arguments, device};
 }
 
 // Calls a function that makes something; returns it as a number.
@@ -281,6 +295,10 @@ void release_pinned(uint64_t memory, int device) {
 
 void pin(uint64_t memory, uint64_t nbytes, int device) {
   check(uzip::gpu::pin(pointer<void>(memory), nbytes, device));
+}
+
+uint64_t device_address(uint64_t memory, int device) {
+  return made(uzip::gpu::find_device_address, pointer<void>(memory), device);
 }
 
 void unpin(uint64_t memory, int device) { check(uzip::gpu::unpin(pointer<void>(memory), device)); }
@@ -384,6 +402,10 @@ int find_device(const std::string& place) {
 
 uint64_t region_bytes(int slots_log2) { return uzip::gpu::Region::bytes(slots_log2); }
 
+uint64_t ledger_bytes(int slots_log2, bool through_host) {
+  return uzip::gpu::Ledger::bytes(slots_log2, through_host);
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_gpu, m) {
@@ -403,7 +425,9 @@ PYBIND11_MODULE(_gpu, m) {
   m.attr("MAX_SLOTS_LOG2") = uzip::gpu::kMaxSlotsLog2;
   m.attr("PEER_BLOCK_BYTES") = uzip::gpu::kPeerBlockBytes;
   m.def("region_bytes", &region_bytes);
-  m.def("exchange", &exchange);
+  m.def("ledger_bytes", &ledger_bytes);
+  py::class_<PreparedExchange>(m, "PreparedExchange").def("launch", &PreparedExchange::launch);
+  m.def("prepare_exchange", &prepare_exchange);
   // Any call may meet a lock that a thread which waits for the device holds.
   using Released = py::call_guard<py::gil_scoped_release>;
   m.def("device_count", &device_count, Released());
@@ -415,6 +439,7 @@ PYBIND11_MODULE(_gpu, m) {
   m.def("release_pinned", &release_pinned, Released());
   m.def("pin", &pin, Released());
   m.def("unpin", &unpin, Released());
+  m.def("device_address", &device_address, Released());
   m.def("create_stream", &create_stream, Released());
   m.def("destroy_stream", &destroy_stream, Released());
   m.def("synchronize_stream", &synchronize_stream, Released());

@@ -14,7 +14,7 @@ from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half
 from uzipmpi.kernels.reduce import OPS
 from uzipmpi.typing import DType
 
-__all__ = ["complaint", "decode", "encode", "fold", "fold_all_but_last", "fold_encode"]
+__all__ = ["complaint", "decode", "encode", "encode_shards", "fold", "fold_encode"]
 
 _STATUS = {
     1: "the size, kind or place of a tile or block",
@@ -61,10 +61,7 @@ def encode(
         If memory is not aligned, or the driver refuses.
     """
     count = values.size // dtype.itemsize
-    if out.size < cpu.bound(count, dtype):
-        raise ValueError(
-            f"expected at least {cpu.bound(count, dtype)} bytes for a frame, found {out.size}"
-        )
+    _check_room(out, count, dtype)
     gpu_half().encode(
         values.address,
         count,
@@ -77,6 +74,60 @@ def encode(
         stream.device,
         stream.handle,
     )
+
+
+def encode_shards(
+    shards: Sequence[DeviceMemory],
+    dtype: DType,
+    frames: Sequence[DeviceMemory],
+    stream: Stream,
+    *,
+    codec: str = "auto",
+    menu: int = -1,
+    max_blocks: int = 0,
+) -> None:
+    """Queue that the frames of many tensors are written, up to 64 by one launch.
+
+    Parameters
+    ----------
+    shards, dtype
+        The values of each, of one type; there may be any number of them, none as well.
+    frames
+        For each one what :func:`encode` calls ``out``.
+    stream, menu
+        As there.
+    codec
+        ``auto``, ``tier`` or ``raw``.
+    max_blocks
+        As there; the blocks are those of all tensors together.
+
+    Raises
+    ------
+    ValueError
+        If there are more or fewer frames than tensors, or one is too small.
+    RuntimeError
+        As for :func:`encode`.
+    """
+    if len(shards) != len(frames):
+        raise ValueError(f"expected {len(shards)} frames, found {len(frames)}")
+    gpu = gpu_half()
+    counts = [shard.size // dtype.itemsize for shard in shards]
+    for count, frame in zip(counts, frames, strict=True):
+        _check_room(frame, count, dtype)
+    for first in range(0, len(shards), gpu.MAX_SHARDS):
+        some = slice(first, first + gpu.MAX_SHARDS)
+        gpu.encode_shards(
+            [shard.address for shard in shards[some]],
+            counts[some],
+            [frame.address for frame in frames[some]],
+            dtype,
+            stream.scratch.address,
+            codec,
+            menu,
+            max_blocks,
+            stream.device,
+            stream.handle,
+        )
 
 
 def decode(
@@ -187,6 +238,7 @@ def fold_encode(
     divisor: int = 1,
     *,
     out: DeviceMemory | None = None,
+    like: DeviceMemory | None = None,
     max_blocks: int = 0,
 ) -> None:
     """Queue what :func:`fold` does, and that the result is encoded, in the same launch.
@@ -196,25 +248,27 @@ def fold_encode(
     op, inputs, plain, dtype, status, stream, divisor, max_blocks
         As there.
     frame
-        At least ``codec.bound`` bytes. Its parameters are those of the first frame of codec
-        ``tier`` among the inputs, moved by what a sum of independent values grows; without any it
-        is raw. If an input is malformed its header becomes zeros, which no decoder takes.
+        At least ``codec.bound`` bytes. If an input is malformed its header becomes zeros, which no
+        decoder takes.
     count
         Number of values.
     out
         Where the result goes as well.
+    like
+        A frame, of which the header is read: the result is coded with its parameters, which cost
+        ratio if they do not fit. None: those of the first frame of codec ``tier`` among the inputs,
+        moved by what a sum of independent values grows; without any the frame is raw.
 
     Raises
     ------
     ValueError
-        As for :func:`fold`, or if ``frame`` is too small.
+        As for :func:`fold`, or if ``frame`` or ``out`` has another size.
     RuntimeError
         If memory is not aligned, or the driver refuses.
     """
-    if frame.size < cpu.bound(count, dtype):
-        raise ValueError(
-            f"expected at least {cpu.bound(count, dtype)} bytes for a frame, found {frame.size}"
-        )
+    _check_room(frame, count, dtype)
+    if out is not None and out.size != count * dtype.itemsize:
+        raise ValueError(f"expected room for {count} values, found {out.size} bytes")
     last, before = _fold_all_but_last(op, inputs, plain, dtype, count, status, stream, max_blocks)
     growth = math.log2(len(inputs)) / 2 if op == "sum" else 0.0
     gpu_half().decode_reduce_encode(
@@ -224,8 +278,8 @@ def fold_encode(
         divisor,
         before,
         *last,
-        0,
-        round(growth - math.log2(divisor)),
+        0 if like is None else like.address,
+        round(growth - math.log2(divisor)) if like is None else 0,
         0 if out is None else out.address,
         frame.address,
         stream.scratch.address,
@@ -246,7 +300,7 @@ def _fold_all_but_last(
     stream: Stream,
     max_blocks: int,
 ) -> tuple[tuple[list[int], list[int]], int]:
-    """Do what :func:`fold_all_but_last` does with memory of this module's."""
+    """Fold all inputs but those of one launch; return these, and the accumulators' address."""
     if op not in OPS:
         raise ValueError(f"expected one of the operators {', '.join(OPS)}, found {op!r}")
     nbytes = count * dtype.itemsize
@@ -254,63 +308,12 @@ def _fold_all_but_last(
         if inputs[place].size != nbytes:
             raise ValueError(f"expected {nbytes} bytes of values, found {inputs[place].size}")
     gpu = gpu_half()
+    addresses = [memory.address for memory in inputs]
     sizes = [gpu.PLAIN_VALUES if i in plain else m.size for i, m in enumerate(inputs)]
-    accumulators = 0
-    if len(inputs) > gpu.MAX_INPUTS:
-        accumulators = stream.accumulators(accumulator_bytes(count, dtype)).address
-    return fold_all_but_last(
-        op,
-        ([memory.address for memory in inputs], sizes),
-        dtype,
-        count,
-        accumulators,
-        status.address,
-        (stream.device, stream.handle),
-        max_blocks,
-    )
-
-
-def accumulator_bytes(count: int, dtype: DType) -> int:
-    """Return the size of what a fold of more inputs than a launch takes has so far."""
-    return count * (8 if dtype is DType.FLOAT64 else 4)
-
-
-def fold_all_but_last(
-    op: str,
-    inputs: tuple[list[int], list[int]],
-    dtype: DType,
-    count: int,
-    accumulators: int,
-    status: int,
-    queue: tuple[int, int],
-    max_blocks: int = 0,
-) -> tuple[tuple[list[int], list[int]], int]:
-    """Fold all inputs but those of one launch; return these, and the accumulators' address.
-
-    Parameters
-    ----------
-    op, dtype, count
-        As for :func:`fold`.
-    inputs
-        The addresses, and the size of each frame; ``PLAIN_VALUES`` for values.
-    accumulators, status
-        Addresses; that of the accumulators is used for more than ``MAX_INPUTS`` inputs only.
-    queue
-        Device and stream.
-    max_blocks
-        Most blocks of the grid; 0: as many as the GPU holds.
-
-    Returns
-    -------
-    tuple
-        What is left of the inputs, and ``accumulators``, or 0 if no launch was needed.
-    """
-    gpu = gpu_half()
-    addresses, sizes = inputs
     before = 0
-    first = 0
-    while len(addresses) - first > gpu.MAX_INPUTS:
-        some = slice(first, first + gpu.MAX_INPUTS)
+    while len(addresses) > gpu.MAX_INPUTS:
+        accumulators = stream.accumulators(count * (8 if dtype is DType.FLOAT64 else 4)).address
+        some = slice(gpu.MAX_INPUTS)
         gpu.decode_accumulate(
             OPS.index(op),
             dtype,
@@ -319,12 +322,21 @@ def fold_all_but_last(
             addresses[some],
             sizes[some],
             accumulators,
-            status,
+            status.address,
             max_blocks,
-            *queue,
+            stream.device,
+            stream.handle,
         )
-        before, first = accumulators, some.stop
-    return (addresses[first:], sizes[first:]), before
+        before = accumulators
+        del addresses[some], sizes[some]
+    return (addresses, sizes), before
+
+
+def _check_room(frame: DeviceMemory, count: int, dtype: DType) -> None:
+    if frame.size < cpu.bound(count, dtype):
+        raise ValueError(
+            f"expected at least {cpu.bound(count, dtype)} bytes for a frame, found {frame.size}"
+        )
 
 
 def complaint(status: int) -> str:

@@ -221,6 +221,7 @@ inline uint64_t nanoseconds() {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 inline void pause() { emulation::running->pause(); }
+inline void pause_for(uint32_t) { pause(); }
 
 inline void sync_lanes() { emulation::running->exchange(0); }
 inline uint32_t ballot32(bool vote) {

@@ -55,6 +55,7 @@ enum MemoryType {
 };
 enum {
   HostRegisterPortable = 1,
+  HostRegisterMapped = 2,
   StreamNonBlocking = 1,
   EventDisableTiming = 2,
   MemcpyDefault = 4,
@@ -333,6 +334,12 @@ inline Error_t HostRegister(void* memory, size_t bytes, unsigned) {
   const Lock lock(mutex);
   if (memory == nullptr || bytes == 0) return ErrorInvalidValue;
   regions[reinterpret_cast<uintptr_t>(memory)] = {bytes, {MemoryTypeHost, current_device}, -1};
+  return Success;
+}
+inline Error_t HostGetDevicePointer(void** address, void* memory, unsigned) {
+  const Lock lock(mutex);
+  if (regions.count(reinterpret_cast<uintptr_t>(memory)) == 0) return ErrorInvalidValue;
+  *address = memory;
   return Success;
 }
 inline Error_t HostUnregister(void* memory) {

@@ -168,7 +168,7 @@ UZIP_DEVICE_CALL void call_encode_groups(Tensor tensor, uint8_t* frame, EncodeSc
                                          Part part) {
   auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
   TensorSource<kDType> source{tensor};
-  GroupEncoder encoder(source, frame, scratch, room, part);
+  GroupEncoder<kDType, TensorSource<kDType>> encoder(source, frame, scratch, room, part);
   encode_groups<kDType, kMenu>(encoder);
 }
 
@@ -214,7 +214,7 @@ UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch
     write_raw(tensor, kDType, frame, part);
     return;
   }
-  GroupEncoder encoder(source, frame, scratch, room, part);
+  GroupEncoder<kDType, TensorSource<kDType>> encoder(source, frame, scratch, room, part);
   GroupsStep<kDType, decltype(encoder)> step{encoder, tensor, frame, scratch, part};
   CompiledMenus::choose(tensor.aligned ? room.choice.parameters.menu : kAnyMenu, step);
   if (part.block == 0) encoder.write_remainder();

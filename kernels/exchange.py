@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from uzipmpi.typing import DType
 
-__all__ = ["Exported", "dlpack_device", "export", "interface_of", "is_torch"]
+__all__ = ["Exported", "dlpack_device", "export", "interface_of", "is_torch", "torch_place"]
 
 GPU = {2: "CUDA", 10: "ROCm", 13: "managed CUDA"}
 """DLPack's device types (``DLDeviceType``) whose memory is a GPU's."""
@@ -120,6 +120,19 @@ def is_torch(array: object) -> bool:
     """Return whether an object is a plain tensor of torch, which a program has imported."""
     torch = sys.modules.get("torch")
     return torch is not None and type(array) is torch.Tensor
+
+
+def torch_place(array: Any) -> tuple[Any, ...]:
+    """Return all of a tensor of torch on which its :func:`export` depends, but for the stream."""
+    return (
+        array.data_ptr(),
+        array.numel(),
+        array.dtype,
+        array.get_device(),
+        array.is_contiguous(),
+        array.requires_grad,
+        array.layout,
+    )
 
 
 @functools.cache

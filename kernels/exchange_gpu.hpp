@@ -40,6 +40,7 @@ struct Exchange {
   DType dtype;
   uint32_t word;  // both ends of a message must say the same
   EncodeOptions options;
+  bool hurries;      // blocks, not the link, are what there is too little of; launches fill it in
   int at_once;       // launches that may have to run side by side
   uint64_t timeout;  // ns that a kernel waits for something to happen
   uint32_t* status;  // LinkStatus; in memory that the host can read while kernels run, zero before

@@ -212,33 +212,68 @@ struct OpenInput {
   }
 };
 
-// Of a warp: what decoding needs, and a tile's values.
+// How a kernel folds. A warp that decodes has room for little more than what it decodes from, so
+// what two tensors need and what any number needs are different things.
+enum class FoldPlan {
+  kPair,  // of two inputs, the second of which is folded from registers with the first
+  kMany,  // sums wait in shared memory for the next input
+  kAny,   // sums are in registers; nothing is fetched ahead
+};
+
 template <DType kDType>
+constexpr size_t kSumsBytes = kTileValues * sizeof(typename Row<kDType>::Accumulator);
+
+// Of a warp. An encoder of the result takes the place of what has been decoded: it reads values,
+// and makes a tail where the second half was.
+template <DType kDType, FoldPlan kPlan>
 struct alignas(16) FoldWarpRoom {
-  TailRoom<kDType> tail;
-  LevelRoom<kDType> levels;
-  uint8_t values[float_format(kDType).tile_bytes()];
+  static constexpr bool kPair = kPlan == FoldPlan::kPair;
+  static constexpr bool kMany = kPlan == FoldPlan::kMany;
+
+  union First {
+    Stage<kDType> stage;
+    uint8_t values[float_format(kDType).tile_bytes()];
+  };
+  union Second {
+    TailRoom<kDType> tail;
+    uint32_t made_tail[kTailWords<kDType>];
+    uint8_t stage[kPair ? sizeof(Stage<kDType>) : 1];
+    uint8_t sums[kMany ? kSumsBytes<kDType> : 1];
+  };
+  union Third {
+    LevelRoom<kDType> levels;
+    OffsetRoom<kDType> offsets;
+  };
+  First first;
+  alignas(16) Second second;
+  Third third;
 };
 
 // The first in a block's shared memory, so that functions which are called need no pointer to it,
 // and know what memory it is.
-template <DType kDType>
+template <DType kDType, FoldPlan kFoldPlan>
 struct FoldRoom {
-  OpenInput<kDType> inputs[kMaxInputs];
-  FoldWarpRoom<kDType> warps[kWarps];
+  static constexpr FoldPlan kPlan = kFoldPlan;
+  static constexpr int kInputs = kPlan == FoldPlan::kPair ? 2 : kMaxInputs;
+
+  FoldWarpRoom<kDType, kPlan> warps[kWarps];
+  OpenInput<kDType> inputs[kInputs];
   DecodeTables tables;
   Fold fold;         // the arguments of the launch
   uint32_t* status;  // for what was found
   uint32_t found;    // the worst status of the inputs
 
   UZIP_DEVICE static FoldRoom& get() { return *reinterpret_cast<FoldRoom*>(shared_memory()); }
+  UZIP_DEVICE static FoldWarpRoom<kDType, kPlan>& warp() {
+    return get().warps[thread_index() / kLanes];
+  }
 };
 
 // What a block does to fold any tile. All it knows is in its room.
-template <DType kDType>
+template <DType kDType, FoldPlan kPlan>
 class Folder {
  public:
-  using Room = FoldRoom<kDType>;
+  using Room = FoldRoom<kDType, kPlan>;
   using Accumulator = typename Accumulators<kDType>::Accumulator;
   using Stored = typename ArithmeticOf<kDType>::Stored;
   static constexpr FloatFormat kFormat = float_format(kDType);
@@ -274,22 +309,14 @@ class Folder {
   // Folds a tile, by a warp; what it finds wrong it reports. Lanes write what they alone have read
   // of plain values.
   UZIP_DEVICE static void fold_tile(uint32_t tile, TilePlace to) {
-    fold_tile(tile, to,
-              [&](Accumulators<kDType>& sums, int input) { return fold_input(tile, input, sums); });
-  }
-
-  // The same by fold_input(sums, input), which folds the tile of one input. False: it is malformed.
-  template <typename FoldInput>
-  UZIP_DEVICE static void fold_tile(uint32_t tile, TilePlace to, const FoldInput& fold_input) {
     const Fold& args = fold();
     const int lane = thread_index() % kLanes;
     Accumulators<kDType> sums(args.op, lane);
     const auto* before = static_cast<const uint8_t*>(args.before);
-    constexpr size_t kWideTile = kTileValues * sizeof(Accumulator);
-    sums.begin(before == nullptr ? nullptr : before + tile * kWideTile);
+    sums.begin(before == nullptr ? nullptr : before + tile * kSumsBytes<kDType>);
     bool good = true;
 #pragma unroll 1
-    for (int i = 0; i < args.n_inputs; ++i) good = fold_input(sums, i) && good;
+    for (int i = 0; i < args.n_inputs; ++i) good = fold_input(tile, i, sums) && good;
     if (!good && lane == 0) report(Room::get().status, FrameStatus::kTile);
     if (to.wide) {
       sums.store(to.memory);
@@ -326,17 +353,10 @@ class Folder {
     return nullptr;
   }
 
-  // Decodes a tile of an input to the warp's room, with the code for any menu and layout. False: it
-  // is malformed.
-  UZIP_DEVICE_CALL static bool decode_any_tile(uint32_t tile, int input) {
-    return decode_tile<kAnyMenu>(tile, input);
-  }
-
  private:
   // False: the input is malformed in the tile.
   UZIP_DEVICE static bool fold_input(uint32_t tile, int i, Accumulators<kDType>& sums) {
-    Room& room = Room::get();
-    const OpenInput<kDType>& input = room.inputs[i];
+    const OpenInput<kDType>& input = Room::get().inputs[i];
     if (input.values != nullptr) {
       sums.fold(input.values + uint64_t{tile} * kFormat.tile_bytes(), input.aligned);
       return true;
@@ -344,7 +364,7 @@ class Folder {
     TileStep step{tile, i, true};
     FewMenus::choose(input.menu, step);
     sync_lanes();  // raw tiles are copied by other lanes
-    sums.fold(room.warps[thread_index() / kLanes].values, true);
+    sums.fold(Room::warp().first.values, true);
     sync_lanes();
     return step.good;
   }
@@ -352,15 +372,18 @@ class Folder {
   // Decodes a tile of an input to the warp's room. False: it is malformed.
   template <int kMenu>
   UZIP_DEVICE static bool decode_tile(uint32_t tile, int input) {
-    Room& room = Room::get();
-    FoldWarpRoom<kDType>& mine = room.warps[thread_index() / kLanes];
+    auto& mine = Room::warp();
     const int lane = thread_index() % kLanes;
-    MemorySink<kDType> sink{mine.values, true, lane};
-    return room.inputs[input].tier.template decode<kMenu>(tile, room.tables, mine.tail, mine.levels,
-                                                          lane, sink);
+    MemorySink<kDType> sink{mine.first.values, true, lane};
+    return Room::get().inputs[input].tier.template decode<kMenu>(
+        tile, Room::get().tables, mine.second.tail, mine.third.levels, lane, sink);
+  }
+  // The same with the code for any menu and layout.
+  UZIP_DEVICE_CALL static bool decode_any_tile(uint32_t tile, int input) {
+    return decode_tile<kAnyMenu>(tile, input);
   }
 
-  // For FewMenus::choose().
+  // For FewMenus::choose(). Where tiles are fetched ahead, those that come here are few.
   struct TileStep {
     uint32_t tile;
     int input;
@@ -368,7 +391,7 @@ class Folder {
 
     template <int kMenu>
     UZIP_DEVICE void run() {
-      if constexpr (kMenu == kAnyMenu) {
+      if constexpr (kMenu == kAnyMenu || kPlan != FoldPlan::kAny) {
         good = decode_any_tile(tile, input);
       } else {
         good = decode_tile<kMenu>(tile, input);

@@ -13,8 +13,17 @@
 
 namespace uzip::gpu {
 
+// What a block shares while it codes groups.
+struct GroupRoom {
+  EncodeTables tables;
+  Choice choice;
+  alignas(16) uint32_t sizes[2][kWarps];  // bytes of the tails of a group
+  uint32_t units[2];                      // where these go; kNoUnit: nowhere
+  bool is_last;
+};
+
 template <DType kDType>
-struct EncodeRoom {
+struct EncodeRoom : GroupRoom {
   struct Dense {
     OffsetRoom<kDType> offsets[kWarps];
     uint32_t tails[2][kWarps][kTailWords<kDType>];  // of two groups in turn
@@ -24,11 +33,10 @@ struct EncodeRoom {
     Dense dense;
     PackedRoom<kDType> packed[kWarps];
   };
-  EncodeTables tables;
-  Choice choice;
-  alignas(16) uint32_t sizes[2][kWarps];  // bytes of the tails of a group
-  uint32_t units[2];                      // where these go; kNoUnit: nowhere
-  bool is_last;
+
+  // Of a warp: to code a tile, and for the tail that it makes.
+  UZIP_DEVICE OffsetRoom<kDType>& offsets(int warp) { return dense.offsets[warp]; }
+  UZIP_DEVICE uint32_t* tail(int turn, int warp) { return dense.tails[turn][warp]; }
 };
 
 // A warp that fetches its next tile while it codes one does not wait for memory. The largest types
@@ -192,14 +200,15 @@ UZIP_DEVICE bool has_room_for_tails(uint64_t count, const TierParameters& parame
          raw_bytes <= kMostBytes;
 }
 
-// Codes the groups of a frame with several blocks. `Source` has the face of TensorSource.
-template <DType kDType, typename Source>
+// Codes the groups of a frame with several blocks. `Source` has the face of TensorSource, `Room`
+// what EncodeRoom has for dense tiles.
+template <DType kDType, typename Source, typename Room = EncodeRoom<kDType>>
 class GroupEncoder {
  public:
   static constexpr FloatFormat kFormat = float_format(kDType);
 
-  UZIP_DEVICE GroupEncoder(Source& source, uint8_t* frame, EncodeScratch* scratch,
-                           EncodeRoom<kDType>& room, Part part)
+  UZIP_DEVICE GroupEncoder(Source& source, uint8_t* frame, EncodeScratch* scratch, Room& room,
+                           Part part)
       : source_(source),
         frame_(frame),
         scratch_(scratch),
@@ -300,7 +309,11 @@ class GroupEncoder {
     last_ = tile;
     measure_group(tile.turn);
   }
-  UZIP_DEVICE void take_no_more() { finish_last(); }
+  // Has the tail of the last one stored.
+  UZIP_DEVICE void take_no_more() {
+    finish_last();
+    has_last_ = false;
+  }
 
   // Writes what belongs to no group; by one block.
   UZIP_DEVICE void write_remainder() {
@@ -334,8 +347,8 @@ class GroupEncoder {
   UZIP_DEVICE uint8_t* head_of(uint32_t group) const {
     return frame_ + kHeaderBytes + uint64_t{tile_of(group)} * static_cast<uint32_t>(code_.stride);
   }
-  UZIP_DEVICE OffsetRoom<kDType>& offsets() { return room_.dense.offsets[warp_]; }
-  UZIP_DEVICE uint32_t* tail(int turn) { return room_.dense.tails[turn][warp_]; }
+  UZIP_DEVICE OffsetRoom<kDType>& offsets() { return room_.offsets(warp_); }
+  UZIP_DEVICE uint32_t* tail(int turn) { return room_.tail(turn, warp_); }
 
   // Makes a tile that cannot be coded a raw one.
   UZIP_DEVICE void leave_raw(const uint8_t* values, uint8_t* head, CodedTile* result) const {
@@ -395,7 +408,7 @@ class GroupEncoder {
   Source& source_;
   uint8_t* frame_;
   EncodeScratch* scratch_;
-  EncodeRoom<kDType>& room_;
+  Room& room_;
   Part part_;
   TileCode code_;
   DigitTable digits_;

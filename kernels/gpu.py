@@ -1,15 +1,14 @@
-"""Frames of arrays in GPU memory: the face of the compiled GPU codec, and the only user of CuPy.
+"""Frames of arrays in GPU memory: the GPU's codec for CuPy, and the only user of CuPy.
 
-``encode`` and ``decode``, and the fused ``decode_reduce``, ``decode_reduce_encode`` and
-``encode_shards``, work in CuPy's current stream, wait for nothing and can be captured in a CUDA
-graph. ``compress`` and ``decompress`` are like those of the package; they wait where a size or an
-error must be known.
+As :mod:`uzipmpi.kernels.device_codec`, in CuPy's current stream: ``encode`` and ``decode``, and the
+fused ``decode_reduce``, ``decode_reduce_encode`` and ``encode_shards``, wait for nothing and can be
+captured in a CUDA graph. ``compress`` and ``decompress`` are like those of the package; they wait
+where a size or an error must be known.
 """
 
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Collection, Sequence
 from typing import Any, cast
 
@@ -17,9 +16,8 @@ import numpy as np
 
 from uzipmpi.errors import FormatError
 from uzipmpi.kernels import codec as cpu
-from uzipmpi.kernels.device import gpu_half
-from uzipmpi.kernels.device_codec import accumulator_bytes, complaint, fold_all_but_last
-from uzipmpi.kernels.reduce import OPS
+from uzipmpi.kernels import device_codec
+from uzipmpi.kernels.device import DeviceMemory, Stream
 from uzipmpi.typing import Bytes, DType, Tensor
 
 __all__ = [
@@ -37,9 +35,8 @@ Array = Any
 """A CuPy array: CuPy has no annotations of its own."""
 
 _ALIGNMENT = 16
-# Kernels go to the thread's current device, which CuPy keeps.
-_CURRENT = -1
-_scratches: dict[tuple[int, int], Array] = {}
+# By device and handle; each keeps the scratch of its launches.
+_streams: dict[tuple[int, int], Stream] = {}
 
 
 def is_device_array(array: object) -> bool:
@@ -56,7 +53,7 @@ def _cupy() -> Any:
         ) from error
 
 
-def _memory(array: Array) -> tuple[Array, DType]:
+def _bytes(array: Array) -> tuple[Array, DType]:
     """Return the bytes of an array, without a copy, and what they are."""
     array = _cupy().asarray(array)
     if not array.flags.c_contiguous:
@@ -64,22 +61,23 @@ def _memory(array: Array) -> tuple[Array, DType]:
     return array.reshape(-1).view(np.uint8), DType.of(array.dtype)
 
 
-def _stream() -> int:
-    return int(_cupy().cuda.get_current_stream().ptr)
+def _memory(array: Array) -> tuple[DeviceMemory, DType]:
+    """Return the memory of an array, and what it holds."""
+    data, dtype = _bytes(array)
+    return DeviceMemory(data.data.ptr, data.size, data.device.id, data), dtype
 
 
-def _queue() -> tuple[int, int]:
-    """Return what the compiled functions take last: a device and a stream."""
-    return _CURRENT, _stream()
+def _memory_of(array: Array) -> DeviceMemory:
+    return _memory(array)[0]
 
 
-def _scratch() -> Array:
-    """Return the zeroed scratch of this device and stream: calls in one stream take turns."""
+def _stream() -> Stream:
+    """Return CuPy's current stream."""
     cupy = _cupy()
-    key = (cupy.cuda.Device().id, _stream())
-    if key not in _scratches:
-        _scratches[key] = cupy.zeros(gpu_half().SCRATCH_BYTES * gpu_half().MAX_SHARDS, np.uint8)
-    return _scratches[key]
+    handle, device = cupy.cuda.get_current_stream().ptr, cupy.cuda.Device().id
+    if (device, handle) not in _streams:
+        _streams[device, handle] = Stream.of(handle, device)
+    return _streams[device, handle]
 
 
 def encode(
@@ -114,23 +112,14 @@ def encode(
         If ``out`` is too small, or an argument unknown.
     """
     memory, found = _memory(values)
-    dtype = found if dtype is None else dtype
-    count = memory.size // dtype.itemsize
-    if out.nbytes < cpu.bound(count, dtype):
-        raise ValueError(
-            f"expected at least {cpu.bound(count, dtype)} bytes for a frame, found {out.nbytes}"
-        )
-    scratch = _scratch().data.ptr
-    gpu_half().encode(
-        memory.data.ptr,
-        count,
-        dtype,
-        out.data.ptr,
-        scratch,
-        codec,
-        menu,
-        max_blocks,
-        *_queue(),
+    device_codec.encode(
+        memory,
+        found if dtype is None else dtype,
+        _memory_of(out),
+        _stream(),
+        codec=codec,
+        menu=menu,
+        max_blocks=max_blocks,
     )
 
 
@@ -160,17 +149,13 @@ def decode(
         As for :func:`encode`.
     """
     memory, found = _memory(out)
-    dtype = found if dtype is None else dtype
-    count = memory.size // dtype.itemsize
-    gpu_half().decode(
-        frame.data.ptr,
-        frame.size,
-        dtype,
-        count,
-        memory.data.ptr,
-        status.data.ptr,
-        max_blocks,
-        *_queue(),
+    device_codec.decode(
+        _memory_of(frame),
+        found if dtype is None else dtype,
+        memory,
+        _memory_of(status),
+        _stream(),
+        max_blocks=max_blocks,
     )
 
 
@@ -183,7 +168,6 @@ def decode_reduce(
     plain: Collection[int] = (),
     divisor: int = 1,
     dtype: DType | None = None,
-    accumulators: Array | None = None,
     max_blocks: int = 0,
 ) -> None:
     """Fold frames, in the order of the sequence, as :func:`uzipmpi.kernels.reduce.fold` does.
@@ -206,31 +190,25 @@ def decode_reduce(
         Divides the result before it is rounded.
     dtype
         What the values are, for types that CuPy lacks; else that of ``out``.
-    accumulators
-        For more than 16 inputs: room for a float32 of each value, a float64 for float64.
     max_blocks
-        As for :func:`encode`; of the launch that makes the result.
+        As for :func:`encode`.
 
     Raises
     ------
     ValueError
-        If the operator is unknown, sizes differ, or accumulators are needed and not given.
+        If the operator is unknown, or sizes differ.
     """
     memory, found = _memory(out)
-    dtype = found if dtype is None else dtype
-    count = memory.size // dtype.itemsize
-    last, before = _fold_all_but_last(op, inputs, plain, dtype, count, status, accumulators)
-    gpu_half().decode_reduce(
-        OPS.index(op),
-        dtype,
-        count,
+    device_codec.fold(
+        op,
+        [_memory_of(array) for array in inputs],
+        plain,
+        memory,
+        found if dtype is None else dtype,
+        _memory_of(status),
+        _stream(),
         divisor,
-        before,
-        *last,
-        memory.data.ptr,
-        status.data.ptr,
-        max_blocks,
-        *_queue(),
+        max_blocks=max_blocks,
     )
 
 
@@ -246,14 +224,13 @@ def decode_reduce_encode(
     plain: Collection[int] = (),
     divisor: int = 1,
     like: Array | None = None,
-    accumulators: Array | None = None,
     max_blocks: int = 0,
 ) -> None:
     """Fold frames as :func:`decode_reduce` does, and encode the result, in the same launch.
 
     Parameters
     ----------
-    op, inputs, status, plain, divisor, accumulators, max_blocks
+    op, inputs, status, plain, divisor, max_blocks
         As there.
     frame
         As ``out`` of :func:`encode`. If an input is malformed its header becomes zeros, which no
@@ -267,30 +244,19 @@ def decode_reduce_encode(
         ratio if they do not fit. None: those of the first frame of codec ``tier`` among the inputs,
         moved by what a sum of independent values grows.
     """
-    memory = None if out is None else _memory(out)[0]
-    if memory is not None and memory.size != count * dtype.itemsize:
-        raise ValueError(f"expected room for {count} values, found {memory.size} bytes")
-    if frame.nbytes < cpu.bound(count, dtype):
-        raise ValueError(
-            f"expected at least {cpu.bound(count, dtype)} bytes for a frame, found {frame.nbytes}"
-        )
-    last, before = _fold_all_but_last(op, inputs, plain, dtype, count, status, accumulators)
-    growth = math.log2(len(inputs)) / 2 if op == "sum" else 0
-    gpu_half().decode_reduce_encode(
-        OPS.index(op),
-        dtype,
+    device_codec.fold_encode(
+        op,
+        [_memory_of(array) for array in inputs],
+        plain,
+        _memory_of(frame),
         count,
+        dtype,
+        _memory_of(status),
+        _stream(),
         divisor,
-        before,
-        *last,
-        0 if like is None else like.data.ptr,
-        round(growth - math.log2(divisor)) if like is None else 0,
-        0 if memory is None else memory.data.ptr,
-        frame.data.ptr,
-        _scratch().data.ptr,
-        status.data.ptr,
-        max_blocks,
-        *_queue(),
+        out=None if out is None else _memory_of(out),
+        like=None if like is None else _memory_of(like),
+        max_blocks=max_blocks,
     )
 
 
@@ -321,60 +287,17 @@ def encode_shards(
     ValueError
         If there are more or fewer frames than arrays, or one is too small.
     """
-    gpu = gpu_half()
-    if len(shards) != len(frames):
-        raise ValueError(f"expected {len(shards)} frames, found {len(frames)}")
     memories = [_memory(shard) for shard in shards]
-    for first in range(0, len(shards), gpu.MAX_SHARDS):
-        some = slice(first, first + gpu.MAX_SHARDS)
-        kind = memories[first][1] if dtype is None else dtype
-        counts = [memory.size // kind.itemsize for memory, _ in memories[some]]
-        for count, frame in zip(counts, frames[some], strict=True):
-            if frame.nbytes < cpu.bound(count, kind):
-                raise ValueError(
-                    f"expected at least {cpu.bound(count, kind)} bytes for a frame, "
-                    f"found {frame.nbytes}"
-                )
-        gpu.encode_shards(
-            [memory.data.ptr for memory, _ in memories[some]],
-            counts,
-            [frame.data.ptr for frame in frames[some]],
-            kind,
-            _scratch().data.ptr,
-            codec,
-            menu,
-            max_blocks,
-            *_queue(),
-        )
-
-
-def _fold_all_but_last(
-    op: str,
-    inputs: Sequence[Array],
-    plain: Collection[int],
-    dtype: DType,
-    count: int,
-    status: Array,
-    accumulators: Array | None,
-) -> tuple[tuple[list[int], list[int]], int]:
-    """Fold all inputs but those of one launch; return these, and the accumulators' address."""
-    gpu = gpu_half()
-    if op not in OPS:
-        raise ValueError(f"expected one of the operators {', '.join(OPS)}, found {op!r}")
-    nbytes = count * dtype.itemsize
-    for place in plain:
-        if inputs[place].nbytes != nbytes:
-            raise ValueError(f"expected {nbytes} bytes of values, found {inputs[place].nbytes}")
-    memories = [_memory(array)[0] for array in inputs]
-    addresses = [memory.data.ptr for memory in memories]
-    sizes = [gpu.PLAIN_VALUES if i in plain else m.size for i, m in enumerate(memories)]
-    wide = accumulator_bytes(count, dtype)
-    if len(inputs) > gpu.MAX_INPUTS and (accumulators is None or accumulators.nbytes < wide):
-        raise ValueError(
-            f"expected accumulators of at least {wide} bytes for more than {gpu.MAX_INPUTS} inputs"
-        )
-    room = 0 if accumulators is None else accumulators.data.ptr
-    return fold_all_but_last(op, (addresses, sizes), dtype, count, room, status.data.ptr, _queue())
+    found = memories[0][1] if memories else DType.BYTES
+    device_codec.encode_shards(
+        [memory for memory, _ in memories],
+        found if dtype is None else dtype,
+        [_memory_of(frame) for frame in frames],
+        _stream(),
+        codec=codec,
+        menu=menu,
+        max_blocks=max_blocks,
+    )
 
 
 def compress(
@@ -386,7 +309,7 @@ def compress(
     back.
     """
     cupy = _cupy()
-    memory, dtype = _memory(array)
+    memory, dtype = _bytes(array)
     room = cpu.bound(memory.size // dtype.itemsize, dtype)
     if out is not None and out.nbytes < room:
         raise ValueError(f"expected at least {room} bytes for a frame, found {out.nbytes}")
@@ -420,10 +343,10 @@ def decompress(frame: Array, out: Array | None = None, *, verify: bool = False) 
         If the frame is malformed, or ``out`` has another type or size.
     """
     cupy = _cupy()
-    source, _ = _memory(frame)
+    source, _ = _bytes(frame)
     header = _header(source)
     out = cupy.empty(header.count, header.dtype.numpy) if out is None else out
-    memory, dtype = _memory(out)
+    memory, dtype = _bytes(out)
     if dtype is not header.dtype or memory.size != header.nbytes:
         raise FormatError(
             f"expected a frame of {memory.size} bytes of {dtype.name}, "
@@ -438,7 +361,7 @@ def decompress(frame: Array, out: Array | None = None, *, verify: bool = False) 
         source = source.copy()
     status = cupy.zeros(1, np.uint32)
     decode(source, memory, status, dtype=dtype)
-    if wrong := complaint(int(status[0])):
+    if wrong := device_codec.complaint(int(status[0])):
         raise FormatError(f"malformed frame: {wrong}")
     return out
 

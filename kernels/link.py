@@ -1,28 +1,43 @@
 """Links between the GPUs of a host, and the kernels that exchange values through them.
 
 Each rank makes :class:`Links`, gives its handle to the others and connects to theirs. From then on
-:func:`exchange` queues one kernel at each end, and what one sends the other receives, coded on the
-way, without the host. How is in ``link_gpu.hpp``.
+:func:`prepare` makes what queues one kernel at each end, and what one sends the other receives,
+coded on the way, without the host. How is in ``link_gpu.hpp``.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import struct
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half, pinned
+import numpy as np
+
+from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half
+from uzipmpi.kernels.link_memory import (
+    HANDLE_BYTES,
+    DeviceShare,
+    HostShare,
+    process_token,
+    share_of,
+)
 from uzipmpi.kernels.reduce import OPS
 from uzipmpi.typing import Bytes, DType
 
-__all__ = ["Fold", "Links", "can_access", "complaint", "device_identity", "exchange"]
+__all__ = ["Exchange", "Fold", "Links", "can_access", "complaint", "device_identity", "prepare"]
 
-_HANDLE = struct.Struct("<16s 64s Q i i i i")  # process, memory, address, device, rank, size, slots
-_ABORT_BYTES = 4
+# Process, memory, address, device, rank, size, slots, whether the memory is the host's.
+_HANDLE = struct.Struct(f"<16s {HANDLE_BYTES}s Q i i i i i")
+_RAISED = b"\1\0\0\0"
+# The host's last cache serves a ring of this size; from larger ones its memory has to.
+HOST_SLOTS_LOG2 = 10
+
+Close: TypeAlias = Callable[[], None]
 
 _STATUS = {
     1: "a peer did not come, or did not go on, within the time limit",
@@ -33,7 +48,7 @@ _STATUS = {
 
 
 class Links:
-    """A rank's links to all others: memory of its GPU that theirs write, and theirs for it.
+    """A rank's links to all others: memory that their kernels write, and theirs for it.
 
     What is sent to a peer is received in the same order. Of the exchanges that send to one peer,
     one may run at a time, and so of those that receive from it. An exchange that failed ends all
@@ -48,21 +63,26 @@ class Links:
     staging_bytes
         Most bytes of memory for it all, but for what the driver rounds up, and a few records per
         peer at least. The same for all ranks.
+    memory
+        ``device``: the GPU's, which the peers' must reach; ``host``: page-locked memory that all
+        processes map, for GPUs that do not reach each other.
 
     Attributes
     ----------
-    device, rank, size
+    device, rank, size, memory
         As given.
 
     Raises
     ------
     ValueError
         If there are too many ranks.
-    RuntimeError
-        If the driver refuses.
+    OSError, RuntimeError
+        If the system or the driver refuses.
     """
 
-    def __init__(self, device: int, rank: int, size: int, staging_bytes: int) -> None:
+    def __init__(
+        self, device: int, rank: int, size: int, staging_bytes: int, memory: str = "device"
+    ) -> None:
         gpu = gpu_half()
         if not 0 <= rank < size <= gpu.MAX_PEERS + 1:
             raise ValueError(
@@ -71,25 +91,33 @@ class Links:
         self.device = device
         self.rank = rank
         self.size = size
+        self.memory = memory
+        self.through_host = memory == "host"
+        most_slots_log2 = HOST_SLOTS_LOG2 if self.through_host else gpu.MAX_SLOTS_LOG2
         self._slots_log2: int = gpu.MIN_SLOTS_LOG2
         while (
-            self._slots_log2 < gpu.MAX_SLOTS_LOG2
+            self._slots_log2 < most_slots_log2
             and (size - 1) * gpu.region_bytes(self._slots_log2 + 1) <= staging_bytes
         ):
             self._slots_log2 += 1
         self._region_bytes: int = gpu.region_bytes(self._slots_log2)
-        # Drivers export whole blocks: nobody else's memory is to be in them.
-        block = gpu.PEER_BLOCK_BYTES
-        nbytes = -(-max(size - 1, 1) * self._region_bytes // block) * block
-        self._memory: int = gpu.allocate_for_peers(nbytes, device)
-        self._opened: dict[int, int] = {}  # addresses of other processes' memory, by peer
+        self._ledger_bytes: int = gpu.ledger_bytes(self._slots_log2, self.through_host)
+        n = max(size - 1, 1)
+        ledgers = gpu.allocate(n * self._ledger_bytes, device)
+        try:
+            self._share = share_of(memory)(n * self._region_bytes, device)
+        except BaseException:
+            gpu.release(ledgers, device)
+            raise
+        self._ledgers: int = ledgers
+        self._opened: dict[int, Close] = {}  # what closes other processes' memory, by peer
         self._there: dict[int, int] = {}  # the peers' regions for this rank
-        self._free = weakref.finalize(self, _release, gpu, self._memory, self._opened, device)
+        release = functools.partial(gpu.release, ledgers, device)
+        self._free = weakref.finalize(self, _release, release, self._share, self._opened)
         self._free.atexit = False  # the driver may be gone before us
         self._stream = Stream(device)
-        self._raised = pinned(_ABORT_BYTES, device)
-        self._raised[:] = 1
-        self._stream.zero(DeviceMemory(self._memory, nbytes, device, self))
+        self._stream.zero(DeviceMemory(ledgers, n * self._ledger_bytes, device, self))
+        self._share.clear(self._stream)
         self._stream.synchronize()
 
     @functools.cached_property
@@ -102,13 +130,14 @@ class Links:
             If the driver cannot export memory.
         """
         return _HANDLE.pack(
-            _process(os.getpid()),
-            gpu_half().export_memory(self._memory, self.device),
-            self._memory,
+            process_token(os.getpid()),
+            self._share.handle(),
+            self._share.address,
             self.device,
             self.rank,
             self.size,
             self._slots_log2,
+            self.through_host,
         )
 
     def connect(self, peer: int, handle: bytes) -> None:
@@ -117,28 +146,26 @@ class Links:
         Raises
         ------
         ValueError
-            If it is another's, or of another size.
-        RuntimeError
-            If the driver finds no way to its memory.
+            If it is another's, of another size, or not of this host.
+        OSError, RuntimeError
+            If the system or the driver finds no way to its memory.
         """
-        process, memory, address, device, rank, size, slots_log2 = _HANDLE.unpack(handle)
-        if (rank, size, slots_log2) != (peer, self.size, self._slots_log2) or peer == self.rank:
-            raise ValueError(
-                f"expected rank {peer} of {self.size} with 2^{self._slots_log2} slots, "
-                f"found rank {rank} of {size} with 2^{slots_log2}"
-            )
+        process, memory, address, device, *theirs = _HANDLE.unpack(handle)
+        mine = [peer, self.size, self._slots_log2, self.through_host]
+        if theirs != mine or peer == self.rank:
+            raise ValueError(f"expected {_description(*mine)}, found {_description(*theirs)}")
         if peer in self._there:
             return
-        if process == _process(os.getpid()):
-            gpu_half().enable_peer(self.device, device)
+        if process == process_token(os.getpid()):
+            address = self._share.adopt(address, device, self.device)
         else:
-            address = self._opened[peer] = gpu_half().open_memory(memory, self.device)
+            address, self._opened[peer] = self._share.open(memory, self.device)
         self._there[peer] = address + self._region_bytes * _place(self.rank, peer)
 
     def disconnect(self) -> None:
         """Close the peers' memory, as all ranks must before one of them frees its own."""
         self._there.clear()
-        _close(gpu_half(), self._opened, self.device)
+        _close(self._opened)
 
     def close(self) -> None:
         """Disconnect, and free the memory once the GPU is idle; again, it does nothing."""
@@ -147,22 +174,34 @@ class Links:
 
     def abort(self) -> None:
         """End all exchanges of the linked ranks, also those whose kernels run, for good."""
-        gpu = gpu_half()
         for peer, there in self._there.items():
             for region in (self._here(peer), there):
-                source = self._raised.ctypes.data
-                gpu.copy(region, source, _ABORT_BYTES, self.device, self._stream.handle)
+                self._raise_at(region)
         self._stream.synchronize()
 
-    def _here(self, peer: int) -> int:
-        return self._memory + self._region_bytes * _place(peer, self.rank)
-
-    def _pairs(self, peers: Iterable[int]) -> list[tuple[int, int]]:
-        """Return the regions, here and there, of some peers."""
+    def check_open(self) -> None:
+        """Raise ValueError if the links are closed."""
         if not self._free.alive:
             raise ValueError("expected links that are not closed")
+
+    def _raise_at(self, region: int) -> None:
+        if self.through_host:
+            ctypes.memmove(region, _RAISED, len(_RAISED))
+        else:
+            word = DeviceMemory(region, len(_RAISED), self.device, self)
+            self._stream.copy(word, np.frombuffer(_RAISED, np.uint8))
+
+    def _here(self, peer: int) -> int:
+        return self._share.address + self._region_bytes * _place(peer, self.rank)
+
+    def _ledger(self, peer: int) -> int:
+        return self._ledgers + self._ledger_bytes * _place(peer, self.rank)
+
+    def _addresses(self, peers: Iterable[int]) -> list[tuple[int, int, int]]:
+        """Return the regions, here and there, of some peers, and the ledgers."""
+        self.check_open()
         try:
-            return [(self._here(peer), self._there[peer]) for peer in peers]
+            return [(self._here(peer), self._there[peer], self._ledger(peer)) for peer in peers]
         except KeyError:
             strangers = [peer for peer in peers if peer not in self._there]
             raise ValueError(f"expected peers that are connected, found {strangers}") from None
@@ -173,20 +212,20 @@ def _place(rank: int, owner: int) -> int:
     return rank - (rank > owner)
 
 
-def _close(gpu: Any, opened: dict[int, int], device: int) -> None:
+def _description(rank: int, size: int, slots_log2: int, through_host: int) -> str:
+    where = "host" if through_host else "GPU"
+    return f"rank {rank} of {size} with 2^{slots_log2} slots in {where} memory"
+
+
+def _close(opened: dict[int, Close]) -> None:
     while opened:
-        gpu.close_memory(opened.popitem()[1], device)
+        opened.popitem()[1]()
 
 
-def _release(gpu: Any, memory: int, opened: dict[int, int], device: int) -> None:
-    _close(gpu, opened, device)
-    gpu.release(memory, device)
-
-
-@functools.cache
-def _process(pid: int) -> bytes:
-    """Return what no other process of this or another host has."""
-    return os.urandom(16)
+def _release(ledgers: Close, share: DeviceShare | HostShare, opened: dict[int, Close]) -> None:
+    ledgers()  # which waits for the GPU
+    _close(opened)
+    share.close()
 
 
 @dataclass(frozen=True)
@@ -209,9 +248,30 @@ class Fold:
     divisor: int = 1
 
 
-def exchange(
+class Exchange:
+    """One kernel that sends, receives and folds, to be queued any number of times."""
+
+    __slots__ = ("_kernel", "_links")
+
+    def __init__(self, links: Links, kernel: Any) -> None:
+        self._links, self._kernel = links, kernel
+
+    def launch(self, stream: Stream) -> None:
+        """Queue the kernel in a stream of the links' GPU; a CUDA graph can capture that.
+
+        Raises
+        ------
+        ValueError
+            If the links are closed.
+        RuntimeError
+            If the driver refuses, or memory is not aligned to its values.
+        """
+        self._links.check_open()
+        self._kernel.launch(stream.handle)
+
+
+def prepare(
     links: Links,
-    stream: Stream,
     dtype: DType,
     *,
     sends: Sequence[tuple[int, DeviceMemory]] = (),
@@ -224,20 +284,18 @@ def exchange(
     max_blocks: int = 0,
     at_once: int = 1,
     timeout: float,
-) -> None:
-    """Queue one kernel that sends, receives and folds.
+) -> Exchange:
+    """Return one kernel that sends, receives and folds.
 
-    It can be captured in a CUDA graph. A message has as many values as its memory; in each
+    A message has as many values as its memory; in each
     direction of a link there is one at most, of which a fold takes one from every other rank. All
-    memory must live until the stream has come past the kernel, and none that is written overlaps
+    memory must live until a stream has come past the kernel, and none that is written overlaps
     other memory of the call, but for ``out`` that is ``own``.
 
     Parameters
     ----------
     links
         Connected to all peers that are named; to all ranks for a fold.
-    stream
-        Where the launch is queued; of the links' GPU.
     dtype
         What the values are.
     sends, receives
@@ -264,8 +322,6 @@ def exchange(
     ------
     ValueError
         If a peer is not connected, memory is no whole number of values, or an argument unknown.
-    RuntimeError
-        If memory is not aligned to its values, or the driver refuses.
     """
     places: dict[int, int] = {}  # of peers, in what the kernel is given
     if fold is not None:
@@ -273,7 +329,7 @@ def exchange(
         del places[links.rank]
     for peer, _ in (*sends, *receives):
         places.setdefault(peer, len(places))
-    gpu_half().exchange(
+    kernel = gpu_half().prepare_exchange(
         dtype,
         word,
         codec,
@@ -283,13 +339,14 @@ def exchange(
         int(timeout * 1e9),
         status.ctypes.data,
         links._slots_log2,
-        links._pairs(places),
+        links.through_host,
+        links._addresses(places),
         [(places[peer], memory.address, _count(memory, dtype)) for peer, memory in sends],
         [(places[peer], memory.address, _count(memory, dtype)) for peer, memory in receives],
         None if fold is None else _fields(fold, links, dtype),
-        stream.device,
-        stream.handle,
+        links.device,
     )
+    return Exchange(links, kernel)
 
 
 def _count(memory: DeviceMemory, dtype: DType) -> int:

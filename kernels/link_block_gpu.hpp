@@ -13,7 +13,8 @@ struct LinkBlock {
   int n_links;
   uint64_t timeout;
   uint32_t* status;
-  bool failed;  // before the block's work began
+  uint32_t all_sent;  // of a courier's block: whether all flags were carried
+  bool failed;        // before the block's work began
 
   UZIP_DEVICE static LinkBlock& get() { return *reinterpret_cast<LinkBlock*>(shared_memory()); }
 
@@ -25,12 +26,18 @@ struct LinkBlock {
       n_links = exchange.n_links;
       timeout = exchange.timeout;
       status = exchange.status;
+      all_sent = 0;
       failed = false;
     }
     sync_block();
   }
 
-  UZIP_DEVICE Watch watch(int link) const { return {&links[link].here.head()->abort, timeout}; }
+  UZIP_DEVICE Watch watch(int link) const { return {links[link].abort(), timeout, kPause}; }
+  // For who looks at the region itself, wherever it is.
+  UZIP_DEVICE Watch region_watch(int link) const {
+    return {&links[link].here.head()->abort, timeout,
+            links[link].through_host ? kHostPause : kPause};
+  }
 
   // Reports, and ends the waiting of all who work on these links. By one thread.
   UZIP_DEVICE void fail(LinkStatus found) const {
@@ -41,13 +48,18 @@ struct LinkBlock {
     for (int i = 0; i < n_links; ++i) {
       store_relaxed_system(&links[i].here.head()->abort, uint32_t{1});
       store_relaxed_system(&links[i].there.head()->abort, uint32_t{1});
+      if (links[i].through_host) store_relaxed_system(&links[i].ledger->abort, uint32_t{1});
     }
   }
 
   // By one thread.
   template <typename Ready>
   UZIP_DEVICE bool wait(int link, const Ready& ready) const {
-    const LinkStatus found = wait_until(watch(link), ready);
+    return wait(watch(link), ready);
+  }
+  template <typename Ready>
+  UZIP_DEVICE bool wait(const Watch& watch, const Ready& ready) const {
+    const LinkStatus found = wait_until(watch, ready);
     if (found == LinkStatus::kOk) return true;
     fail(found);
     return false;
@@ -60,9 +72,21 @@ struct LinkBlock {
     return shuffle32(good, 0) != 0;
   }
 
-  // By one thread, before it relies on a link.
-  UZIP_DEVICE bool is_aborted(int link) const {
-    if (load_relaxed_system(&links[link].here.head()->abort) == 0) return false;
+  // The same for another thread's patience, by a warp of which lane 0 looked.
+  UZIP_DEVICE bool end_look(Patience& patience, int lane) const {
+    uint32_t good = 1;
+    if (lane == 0) {
+      const LinkStatus found = patience.end_look();
+      if (found != LinkStatus::kOk) fail(found);
+      good = found == LinkStatus::kOk ? 1 : 0;
+    }
+    return shuffle32(good, 0) != 0;
+  }
+
+  // By one thread, before it relies on a link; `carries`: for a courier.
+  UZIP_DEVICE bool is_aborted(int link, bool carries) const {
+    const Watch watch = carries ? region_watch(link) : this->watch(link);
+    if (load_relaxed_system(watch.abort) == 0) return false;
     fail(LinkStatus::kAborted);
     return true;
   }

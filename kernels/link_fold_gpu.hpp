@@ -8,6 +8,13 @@
 
 namespace uzip::gpu {
 
+template <DType kDType>
+UZIP_DEVICE_CALL bool call_decode_to_room(ArrivedTile tile) {
+  uint8_t* values = ReceiveRoom<kDType>::get().warps[thread_index() / kLanes].values;
+  RoomSink<kDType> sink{{values, true, thread_index() % kLanes}};
+  return decode_arrived<kDType>(tile, sink);
+}
+
 // What folds of two tensors and of more have in common.
 template <DType kDType>
 class FoldTiles {
@@ -20,39 +27,40 @@ class FoldTiles {
         fetcher_(records, turns, fold.n_peers),
         lane_(thread_index() % kLanes) {}
 
-  UZIP_DEVICE static uint8_t* own_room() {
-    return LinkFoldRoom<kDType>::get().own[thread_index() / kLanes];
-  }
+  UZIP_DEVICE uint8_t* own_room() const { return own_room(own_turn_); }
   UZIP_DEVICE static uint8_t* values_room() {
     return ReceiveRoom<kDType>::get().warps[thread_index() / kLanes].values;
   }
 
-  // Waits for the next tile of another rank; its values are in shared memory then. Null: it will
-  // not come, or is malformed. `Decode`: a function for those that are coded.
-  template <typename Decode>
-  UZIP_DEVICE const uint8_t* take(bool partial, const Decode& decode) {
-    ArrivedTile tile;
-    if (!fetcher_.take(&tile)) return nullptr;
-    const bool plain = partial || (tile.entry.kind == TileKind::kRaw &&
-                                   tile.entry.units * kAlignment == kTileBytes);
-    if (plain) return tile.bytes;
-    const bool good = decode(tile, values_room());
+  // Waits for the next tile of another rank. False: it will not come.
+  UZIP_DEVICE bool take(ArrivedTile* tile) { return fetcher_.take(tile); }
+
+  // Its values in shared memory. Null: it is malformed.
+  UZIP_DEVICE const uint8_t* values_of(const ArrivedTile& tile, bool partial) const {
+    if (partial || is_plain<kDType>(tile.entry)) return tile.bytes;
+    const bool good = call_decode_to_room<kDType>(tile);
     sync_lanes();
-    if (good) return values_room();
-    if (lane_ == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
-    return nullptr;
+    return good ? values_room() : nullptr;
   }
-  // The values that take() returned are no longer needed.
+  // What take() gave is no longer needed.
   UZIP_DEVICE void release() { fetcher_.release(); }
 
-  // Where own values are aligned, a whole tile of them is on its way while others are folded.
+  UZIP_DEVICE bool complain() const {
+    if (lane_ == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
+    return false;
+  }
+
+  // Where own values are aligned, asks for a whole tile of them, which comes with what is asked for
+  // next. kLater: while the own tile before is still needed.
+  template <bool kLater>
   UZIP_DEVICE void ask_for_own(uint32_t tile) const {
     if (tile >= records_.tiles || !is_aligned(fold_.own, kAlignment)) return;
-    sync_lanes();  // the room may still be read
-    copy_chunks_later(reinterpret_cast<Chunk*>(own_room()), fold_.own + uint64_t{tile} * kTileBytes,
-                      kTileBytes / kAlignment, lane_);
-    commit_copies();
+    const int turn = kLater ? (own_turn_ + 1) % kStages<kDType> : own_turn_;
+    copy_chunks_later(reinterpret_cast<Chunk*>(own_room(turn)),
+                      fold_.own + uint64_t{tile} * kTileBytes, kTileBytes / kAlignment, lane_);
   }
+  UZIP_DEVICE void next_own() { own_turn_ = (own_turn_ + 1) % kStages<kDType>; }
+
   // This rank's own tile, once others' have been taken, with which it comes; and whether it is
   // aligned. Lanes write what they alone have read, so the result may be stored there.
   UZIP_DEVICE const uint8_t* own(uint32_t tile, bool partial, bool* aligned) const {
@@ -80,15 +88,58 @@ class FoldTiles {
   UZIP_DEVICE const LinkFold& fold() const { return fold_; }
 
  private:
+  UZIP_DEVICE static uint8_t* own_room(int turn) {
+    return LinkFoldRoom<kDType>::get().own[thread_index() / kLanes][turn];
+  }
+
   const LinkFold& fold_;
   const Records records_;
   Fetcher<kDType> fetcher_;
+  int own_turn_ = 0;
   int lane_;
 };
 
+// The sum of neighbouring values, as a row has them; `scale`: exact.
+template <DType kDType>
+UZIP_DEVICE Run<kDType> add_runs(const Run<kDType>& mine, const Run<kDType>& theirs,
+                                 typename Row<kDType>::Accumulator scale) {
+  Run<kDType> sums{};
+#if UZIP_PTX
+  // A sum that is rounded twice is the same: float32 has more than twice as many bits as these.
+  if constexpr (kDType == DType::kBFloat16 || kDType == DType::kFloat16) {
+    if (scale == 1) {
+#pragma unroll
+      for (int i = 0; i < Run<kDType>::kWords; ++i) {
+        sums.words[i] = kDType == DType::kBFloat16 ? add_bfloats(mine.words[i], theirs.words[i])
+                                                   : add_halves(mine.words[i], theirs.words[i]);
+      }
+      return sums;
+    }
+  }
+#endif
+#pragma unroll
+  for (int i = 0; i < kLaneRow; ++i) {
+    const auto sum = Sum::apply(Row<kDType>::widen(mine, i), Row<kDType>::widen(theirs, i));
+    Row<kDType>::narrow(multiply(sum, scale), i, sums);
+  }
+  return sums;
+}
+
+// Adds this rank's own rows to those of another: of two the order does not matter.
+template <DType kDType>
+struct SumSink {
+  const uint8_t* own;
+  typename Row<kDType>::Accumulator scale;  // exact
+  MemorySink<kDType> result;
+
+  UZIP_DEVICE void put(int row, const Run<kDType>& theirs) {
+    const int at = value_index(result.lane, kLaneRow * row) * float_format(kDType).itemsize;
+    result.put(row, add_runs<kDType>(Run<kDType>::load(own + at, true), theirs, scale));
+  }
+};
+
 // Folds a row of 8 values of each of two tensors at a time, so that few sums are to be held.
-// kSimple: both in shared memory, and the divisor is 1.
-template <DType kDType, bool kSimple>
+template <DType kDType>
 struct RowPairs {
   const uint8_t* first;
   const uint8_t* second;
@@ -102,69 +153,80 @@ struct RowPairs {
     using Accumulator = typename Row<kDType>::Accumulator;
     const auto by = static_cast<Accumulator>(divisor);
     const bool is_power = (divisor & (divisor - 1)) == 0;  // then its inverse is exact
-#pragma unroll 2
+#pragma unroll 1
     for (int row = 0; row < kRows; ++row) {
       const int at = value_index(sink.lane, kLaneRow * row) * float_format(kDType).itemsize;
-      const auto a = Run<kDType>::load(first + at, kSimple || first_aligned);
-      const auto b = Run<kDType>::load(second + at, kSimple || second_aligned);
+      const auto a = Run<kDType>::load(first + at, first_aligned);
+      const auto b = Run<kDType>::load(second + at, second_aligned);
       Run<kDType> result{};
 #pragma unroll
       for (int i = 0; i < kLaneRow; ++i) {
         auto sum = Operator::apply(Row<kDType>::widen(a, i), Row<kDType>::widen(b, i));
-        if (!kSimple) sum = is_power ? multiply(sum, 1 / by) : divide(sum, by);
+        sum = is_power ? multiply(sum, 1 / by) : divide(sum, by);
         Row<kDType>::narrow(sum, i, result);
       }
       sink.put(row, result);
     }
   }
 };
-
 template <DType kDType>
-UZIP_DEVICE_CALL void fold_any_rows(ReduceOp op, RowPairs<kDType, false> rows) {
+UZIP_DEVICE_CALL void fold_rows(ReduceOp op, RowPairs<kDType> rows) {
   with_operator(op, rows);
 }
 
+// Folds the tiles of this rank and one other. Sums, of which there are most, are made row by row as
+// the other's tile is decoded; all else is made of what both have in shared memory.
 template <DType kDType>
 class PairFolder {
  public:
-  UZIP_DEVICE explicit PairFolder(FoldTiles<kDType>& tiles) : tiles_(tiles) {}
+  UZIP_DEVICE explicit PairFolder(FoldTiles<kDType>& tiles) : tiles_(tiles) {
+    const LinkFold& fold = tiles.fold();
+    sums_ = fold.op == ReduceOp::kSum && (fold.divisor & (fold.divisor - 1)) == 0 &&
+            is_aligned(fold.own, kAlignment);
+  }
 
-  UZIP_DEVICE void start(uint32_t tile) { tiles_.ask_for_own(tile); }
+  UZIP_DEVICE void start(uint32_t tile) { tiles_.template ask_for_own<false>(tile); }
   // False: it has failed.
   UZIP_DEVICE bool fold(uint32_t tile, uint32_t next, bool partial) {
-    const LinkFold& fold = tiles_.fold();
-    const uint8_t* theirs = tiles_.take(partial, [](const ArrivedTile& arrived, uint8_t* values) {
-      return decode_arrived<kDType, true>(arrived, values, true);
-    });
-    if (theirs == nullptr) return false;
-    bool aligned;
-    const uint8_t* own = tiles_.own(tile, partial, &aligned);
-    const bool own_first = fold.position == 0;
-    const auto sink = tiles_.result(tile, partial);
-    if (aligned && fold.divisor == 1) {
-      const uint8_t* mine = tiles_.own_room();
-      RowPairs<kDType, true> rows{
-          own_first ? mine : theirs, own_first ? theirs : mine, true, true, 1, sink};
-      with_operator(fold.op, rows);
-    } else {
-      fold_any_rows<kDType>(
-          fold.op, {own_first ? own : theirs, own_first ? theirs : own, !own_first || aligned,
-                    own_first || aligned, fold.divisor, sink});
-    }
-    if (partial) tiles_.finish_partial(tile);
+    if (kStages<kDType> > 1) tiles_.template ask_for_own<true>(next);
+    ArrivedTile arrived;
+    if (!tiles_.take(&arrived)) return false;
+    const bool good =
+        sums_ && !partial ? add(arrived, tile) : fold_any(arrived, tile, partial);
+    if (!good) return tiles_.complain();
     tiles_.release();
-    tiles_.ask_for_own(next);
+    if (kStages<kDType> == 1) tiles_.template ask_for_own<true>(next);
+    tiles_.next_own();
     return true;
   }
 
  private:
-  FoldTiles<kDType>& tiles_;
-};
+  UZIP_DEVICE bool add(const ArrivedTile& arrived, uint32_t tile) const {
+    using Accumulator = typename Row<kDType>::Accumulator;
+    SumSink<kDType> sink{tiles_.own_room(),
+                         1 / static_cast<Accumulator>(tiles_.fold().divisor),
+                         tiles_.result(tile, false)};
+    if (!is_plain<kDType>(arrived.entry)) return decode_arrived<kDType>(arrived, sink);
+    put_plain<kDType>(arrived.bytes, sink, sink.result.lane);
+    return true;
+  }
+  UZIP_DEVICE bool fold_any(const ArrivedTile& arrived, uint32_t tile, bool partial) const {
+    const LinkFold& fold = tiles_.fold();
+    const uint8_t* theirs = tiles_.values_of(arrived, partial);
+    if (theirs == nullptr) return false;
+    bool aligned;
+    const uint8_t* own = tiles_.own(tile, partial, &aligned);
+    const bool own_first = fold.position == 0;
+    fold_rows<kDType>(fold.op,
+                      {own_first ? own : theirs, own_first ? theirs : own, !own_first || aligned,
+                       own_first || aligned, fold.divisor, tiles_.result(tile, partial)});
+    if (partial) tiles_.finish_partial(tile);
+    return true;
+  }
 
-template <DType kDType>
-UZIP_DEVICE_CALL bool call_decode_to_room(ArrivedTile tile, uint8_t* values) {
-  return decode_arrived<kDType, true>(tile, values, true);
-}
+  FoldTiles<kDType>& tiles_;
+  bool sums_;
+};
 
 template <DType kDType>
 class ManyFolder {
@@ -177,7 +239,9 @@ class ManyFolder {
     const int lane = thread_index() % kLanes;
     Accumulators<kDType> sums(fold.op, lane);
     sums.begin(nullptr);
-    tiles_.ask_for_own(tile);
+    sync_lanes();  // the room may still be read
+    tiles_.template ask_for_own<false>(tile);
+    commit_copies();
 #pragma unroll 1
     for (int rank = 0; rank <= fold.n_peers; ++rank) {
       bool aligned = true;
@@ -187,9 +251,15 @@ class ManyFolder {
         wait_copies<0>();
         sync_lanes();
       }
-      const uint8_t* values = mine ? tiles_.own(tile, partial, &aligned)
-                                   : tiles_.take(partial, call_decode_to_room<kDType>);
-      if (values == nullptr) return false;
+      const uint8_t* values;
+      if (mine) {
+        values = tiles_.own(tile, partial, &aligned);
+      } else {
+        ArrivedTile arrived;
+        if (!tiles_.take(&arrived)) return false;
+        values = tiles_.values_of(arrived, partial);
+        if (values == nullptr) return tiles_.complain();
+      }
       sums.fold(values, aligned);
       if (!mine) tiles_.release();
     }
@@ -234,12 +304,19 @@ UZIP_DEVICE_CALL void fold_many(const LinkFold& fold, Records records, WorkerTur
 template <DType kDType>
 UZIP_DEVICE_CALL void fold_part(const Exchange& exchange) {
   const LinkFold& fold = exchange.fold;
-  const auto records = Records::of(fold.count, float_format(kDType).itemsize);
+  const bool through_host = exchange.n_links > 0 && exchange.links[0].through_host;
+  const auto records = Records::of(fold.count, float_format(kDType).itemsize, through_host);
+  const uint32_t workers = through_host ? fold.blocks - 1 : fold.blocks;
+  const uint32_t block = block_index() - fold.first_block;
+  const bool carries = block >= workers;
   bool is_last;
-  if (open_all<kDType>(exchange, fold.links, fold.n_peers, fold.count, fold.blocks, &is_last)) {
-    const auto turns = WorkerTurns::of(records.all(), block_index() - fold.first_block, fold.blocks,
-                                       thread_index() / kLanes, kWarps);
-    if (fold.n_peers == 1) {
+  if (open_all<kDType>(exchange, fold.links, fold.n_peers, fold.count, fold.blocks, carries,
+                       &is_last)) {
+    const auto turns =
+        WorkerTurns::of(records.all(), block, workers, thread_index() / kLanes, kWarps);
+    if (carries) {
+      carry_all<kDType>(fold.links, fold.n_peers, records.all());
+    } else if (fold.n_peers == 1) {
       fold_records<kDType, PairFolder<kDType>>(fold, records, turns);
     } else {
       fold_many<kDType>(fold, records, turns);

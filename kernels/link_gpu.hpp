@@ -33,6 +33,12 @@ constexpr int kMinSlotsLog2 = 1;
 constexpr int kMaxSlotsLog2 = 13;  // with half of it, messages of 16 to 64 MB waited for slots
 constexpr int kLineBytes = 128;    // what GPUs move at a time
 
+// Of whole tiles that a slot holds.
+constexpr UZIP_HD int max_record_tiles(int itemsize) {
+  const int most = kSlotBytes / (kTileValues * itemsize);
+  return most < kMaxRecordTiles ? most : kMaxRecordTiles;
+}
+
 // What the status word says; it stays as the first one found left it.
 enum class LinkStatus : uint32_t {
   kOk = 0,
@@ -62,12 +68,11 @@ struct alignas(kLineBytes) Progress {
   uint32_t blocks;  // that have begun with the message under way
 };
 
-// What a region begins with, all zero at first. The peer writes it, but for the progress.
+// What a region begins with, all zero at first. The peer writes it.
 struct RegionHead {
   alignas(kLineBytes) uint32_t abort;
   alignas(kLineBytes) uint64_t taken;  // messages of this rank that the peer has received
-  Progress sent;
-  Progress received;
+  alignas(kLineBytes) uint64_t freed;  // records of it, where couriers carry acknowledgements
   Opening openings[kOpenings];
 };
 
@@ -98,10 +103,56 @@ struct Region {
   }
 };
 
+// What a rank keeps of a link in its GPU's own memory, which nobody else reads; all zero at first.
+// Where regions are in host memory, workers look at a mirror of what is there, which couriers carry
+// to and from the regions (link_courier_gpu.hpp): part of it here, flags and acknowledgements
+// behind it.
+struct Ledger {
+  Progress sent;
+  Progress received;
+  alignas(kLineBytes) uint32_t abort;
+  alignas(kLineBytes) uint64_t freed;  // records whose acknowledgements are in the mirror
+  Opening opening;                     // of the message that comes
+
+  UZIP_HD uint64_t* sent_flags() { return reinterpret_cast<uint64_t*>(this + 1); }
+  UZIP_HD uint64_t* flags(uint32_t slots) { return sent_flags() + slots; }
+  UZIP_HD uint32_t* sent_acknowledgements(uint32_t slots) {
+    return reinterpret_cast<uint32_t*>(flags(slots) + slots);
+  }
+  UZIP_HD uint32_t* acknowledgements(uint32_t slots) {
+    return sent_acknowledgements(slots) + slots;
+  }
+
+  UZIP_HD static uint64_t bytes(int slots_log2, bool through_host) {
+    return sizeof(Ledger) + (through_host ? uint64_t{24} << slots_log2 : 0);
+  }
+};
+
 // A pair of regions: this rank's for the peer, and the peer's for this rank.
 struct Link {
   Region here;
   Region there;
+  Ledger* ledger;
+  bool through_host;  // where the regions are
+
+  // What workers look at, and write for the peer's.
+  UZIP_HD const uint32_t* abort() const {
+    return through_host ? &ledger->abort : &here.head()->abort;
+  }
+  UZIP_HD const uint64_t* flags() const {
+    return through_host ? ledger->flags(here.slots()) : here.flags();
+  }
+  UZIP_HD uint64_t* sent_flags() const {
+    return through_host ? ledger->sent_flags() : there.flags();
+  }
+  UZIP_HD const uint32_t* acknowledgements() const {
+    return through_host ? ledger->acknowledgements(here.slots()) : here.acknowledgements();
+  }
+  UZIP_HD uint32_t* sent_acknowledgements() const {
+    return through_host ? ledger->sent_acknowledgements(here.slots()) : there.acknowledgements();
+  }
+  // Of the blocks of a message the last is the couriers', where there are any.
+  UZIP_HD uint32_t workers(uint32_t blocks) const { return through_host ? blocks - 1 : blocks; }
 };
 
 // A record's place: which slot, and how often that was used before.
@@ -143,60 +194,89 @@ UZIP_HD bool is_of_round(uint64_t flag, uint32_t round) {
   return flag >> kRoundShift == ((round + 1) & 0xFFFF);
 }
 
-// How a message is cut into records, of which a small one has more.
+// How a message is cut into records. One that is not small has records of several tiles, and at its
+// end some of one, so that all who work on it have done so at about the same time.
 struct Records {
   uint32_t tiles;
-  int record_tiles;
+  int record_tiles;    // of those of several
+  uint32_t large;      // records of several tiles
   uint32_t whole;      // records of whole tiles
   uint32_t remaining;  // values behind them
 
-  UZIP_HD static Records of(uint64_t count, int itemsize) {
+  UZIP_HD static Records of(uint64_t count, int itemsize, bool through_host) {
     Records records;
     records.tiles = static_cast<uint32_t>(count / kTileValues);
     records.remaining = static_cast<uint32_t>(count % kTileValues);
-    const int most = kSlotBytes / (kTileValues * itemsize);
+    const int most = max_record_tiles(itemsize);
     const uint64_t bytes = count * static_cast<uint64_t>(itemsize);
-    const int wanted = bytes < kFewBytes ? 1 : bytes < 4 * kFewBytes ? 2 : kMaxRecordTiles;
+    const uint64_t few = through_host ? kFewHostBytes : kFewBytes;
+    const int wanted = bytes < few ? 1 : bytes < 4 * few ? 2 : kMaxRecordTiles;
     records.record_tiles = wanted < most ? wanted : most;
-    const auto per_record = static_cast<uint32_t>(records.record_tiles);
-    records.whole = (records.tiles + per_record - 1) / per_record;
+    const auto several = static_cast<uint32_t>(records.record_tiles);
+    const uint32_t last = through_host ? 0 : kLastTiles;
+    records.large = several == 1 || records.tiles < last ? 0 : (records.tiles - last) / several;
+    records.whole = records.tiles - records.large * (several - 1);
     return records;
   }
   UZIP_HD uint32_t all() const { return whole + (remaining != 0 ? 1 : 0); }
   UZIP_HD uint32_t first_tile(uint32_t record) const {
-    return record * static_cast<uint32_t>(record_tiles);
+    const uint32_t before = record < large ? record : large;
+    return record + before * static_cast<uint32_t>(record_tiles - 1);
   }
   // Those of the record with the remaining values: one, which is not whole.
-  UZIP_HD int tiles_of(uint32_t record) const {
-    if (record >= whole) return 1;
-    const uint32_t left = tiles - first_tile(record);
-    return left < static_cast<uint32_t>(record_tiles) ? static_cast<int>(left) : record_tiles;
-  }
+  UZIP_HD int tiles_of(uint32_t record) const { return record < large ? record_tiles : 1; }
 
   static constexpr uint64_t kFewBytes = uint64_t{32} << 20;
+  static constexpr uint64_t kFewHostBytes = uint64_t{2} << 20;
+  static constexpr uint32_t kLastTiles = 2048;  // two for each of the warps of a large GPU
 };
 
 #if UZIP_GPU_SOURCE
 // What whoever waits looks at, too.
+constexpr uint32_t kPause = 20;
+constexpr uint32_t kHostPause = 100;  // of couriers
+
 struct Watch {
   const uint32_t* abort;
   uint64_t timeout;  // ns
+  uint32_t pause;    // ns between two looks
 };
 
-// Waits until ready() is true. It is all that is looked at most of the time: each look takes as
-// long as memory does.
+// Of a thread that looks for something again and again.
+class Patience {
+ public:
+  UZIP_DEVICE explicit Patience(const Watch& watch) : watch_(watch) {}
+
+  // To be called after each look in vain: pauses; now and then it sees whether there is trouble,
+  // which takes as long as memory does.
+  UZIP_DEVICE LinkStatus end_look() {
+    constexpr uint32_t kLooks = 32;
+    pause_for(watch_.pause);
+    if (++looks_ % kLooks != 0) return LinkStatus::kOk;
+    const uint64_t now = nanoseconds();
+    if (begin_ == 0) begin_ = now;
+    if (load_relaxed_system(watch_.abort) != 0) return LinkStatus::kAborted;
+    return now - begin_ > watch_.timeout ? LinkStatus::kTimeout : LinkStatus::kOk;
+  }
+  UZIP_DEVICE void renew() {
+    looks_ = 0;
+    begin_ = 0;
+  }
+
+ private:
+  Watch watch_;
+  uint32_t looks_ = 0;
+  uint64_t begin_ = 0;
+};
+
+// Waits until ready() is true.
 template <typename Ready>
 UZIP_DEVICE LinkStatus wait_until(const Watch& watch, const Ready& ready) {
-  constexpr uint32_t kLooks = 32;
-  uint64_t begin = 0;
+  Patience patience(watch);
 #pragma unroll 1
-  for (uint32_t look = 1; !ready(); ++look) {
-    pause();
-    if (look % kLooks != 0) continue;
-    const uint64_t now = nanoseconds();
-    if (begin == 0) begin = now;
-    if (load_relaxed_system(watch.abort) != 0) return LinkStatus::kAborted;
-    if (now - begin > watch.timeout) return LinkStatus::kTimeout;
+  while (!ready()) {
+    const LinkStatus status = patience.end_look();
+    if (status != LinkStatus::kOk) return status;
   }
   return LinkStatus::kOk;
 }

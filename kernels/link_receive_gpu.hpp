@@ -1,13 +1,14 @@
 // The receiver's part of a block: it waits for records, loads their tiles to shared memory and
 // decodes them from there, to their destination or into a fold with other ranks' values.
 //
-// Lane 0 of a warp polls a record's flag; then all lanes load its tiles, one while another is
-// decoded. As soon as the last of a record is there, its slot is free again. Nothing that a flag,
-// an opening or a tile says is believed before it is compared with what is there.
+// Lanes of a warp look at the flags of its next records, some of each peer at once, as a look takes
+// as long as memory does; then all lanes load their tiles, one while another is decoded. As soon as
+// the last of a record is there, its slot is free again. Nothing that a flag, an opening or a tile
+// says is believed before it is compared with what is there.
 #pragma once
 
 #include "fold_gpu.hpp"
-#include "link_block_gpu.hpp"
+#include "link_courier_gpu.hpp"
 
 namespace uzip::gpu {
 
@@ -21,6 +22,10 @@ struct Incoming {
   int link;
   uint64_t messages;  // before this one
   uint64_t sequence;  // of record 0 among all of the link
+  const uint8_t* ring;
+  const uint64_t* flags;
+  uint32_t* acknowledgements;  // the peer's
+  int slots_log2;
   bool coded;
   int menu;
   TileCode code;
@@ -48,11 +53,11 @@ struct ReceiveRoom {
   UZIP_DEVICE static ReceiveRoom& get() { return *reinterpret_cast<ReceiveRoom*>(shared_memory()); }
 };
 
-// The same, and a tile of this rank's own values for each warp.
+// The same, and for each warp as many tiles of this rank's own values.
 template <DType kDType>
 struct LinkFoldRoom {
   ReceiveRoom<kDType> receive;
-  alignas(16) uint8_t own[kWarps][float_format(kDType).tile_bytes()];
+  alignas(16) uint8_t own[kWarps][kStages<kDType>][float_format(kDType).tile_bytes()];
 
   UZIP_DEVICE static LinkFoldRoom& get() {
     return *reinterpret_cast<LinkFoldRoom*>(shared_memory());
@@ -77,7 +82,7 @@ class Fetcher {
       : records_(records),
         turns_(turns),
         n_peers_(n_peers),
-        next_{turns.first, 0, 0},
+        next_{0, turns.first, 0, 0, 0},
         lane_(thread_index() % kLanes) {}
 
   // Waits for the next tile. False: it will not come.
@@ -102,8 +107,14 @@ class Fetcher {
   }
 
  private:
+  static constexpr int kLooks = kLanes / kMaxPeers;  // records of a peer that are looked for at once
+  static constexpr uint32_t kLookers = 0x11111111u;  // lanes that do so for the same turn
+  static_assert(kLooks == 4);
+
   struct Place {
+    uint32_t turn;
     uint32_t record;
+    int tiles;  // of the record
     int tile;
     int peer;
   };
@@ -118,71 +129,85 @@ class Fetcher {
     ReceiveWarpRoom<kDType>& mine = ReceiveRoom<kDType>::get().warps[thread_index() / kLanes];
     return reinterpret_cast<uint8_t*>(mine.stages[turn].chunks);
   }
-  UZIP_DEVICE const Link& link_of(int peer) const {
-    const ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
-    return room.block.links[room.incoming[peer].link];
+  UZIP_DEVICE static const Incoming<kDType>& incoming(int peer) {
+    return ReceiveRoom<kDType>::get().incoming[peer];
   }
-  UZIP_DEVICE RecordPlace place_of(uint32_t record, int peer) const {
-    return RecordPlace::of(ReceiveRoom<kDType>::get().incoming[peer].sequence + record,
-                           link_of(peer).here.slots_log2);
+  UZIP_DEVICE static RecordPlace place_of(uint32_t record, int peer) {
+    return RecordPlace::of(incoming(peer).sequence + record, incoming(peer).slots_log2);
   }
 
   // Asks for the next tile; false if its record is not there yet, or will not come.
   UZIP_DEVICE bool fetch(bool patient) {
     if (next_.record >= records_.all()) return false;
-    const RecordPlace place = place_of(next_.record, next_.peer);
-    if (next_.tile == 0 && !find_flag(place, patient)) return false;
-    const uint64_t flag = flag_of(next_.peer);
-    int before = 0;
-    for (int i = 0; i < next_.tile; ++i) before += TileEntry::of(flag, i).units;
-    const TileEntry entry = TileEntry::of(flag, next_.tile);
+    // A peer's tiles follow each other, unless others' come between.
+    if ((next_.tile == 0 || n_peers_ > 1) && !find_tile(patient)) return false;
+    const TileEntry entry = TileEntry::of(entries_, 0);
     if (!is_possible(entry)) {
       if (lane_ == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
       next_.record = records_.all();
       return false;
     }
-    const uint8_t* slot = link_of(next_.peer).here.slot(place.slot);
     const int turn = ahead_ == 0 ? turn_ : turn_ ^ 1;
-    copy_chunks_later(reinterpret_cast<Chunk*>(stage(turn)), slot + before * kAlignment,
-                      entry.units, lane_);
+    copy_chunks_later(reinterpret_cast<Chunk*>(stage(turn)), bytes_, entry.units, lane_);
     commit_copies();
-    const bool is_last = next_.tile + 1 == records_.tiles_of(next_.record);
+    const bool is_last = next_.tile + 1 == next_.tiles;
     (ahead_ == 0 ? here_ : later_) = {next_.peer, entry, is_last, next_.record};
     ++ahead_;
+    entries_ >>= kEntryBits;
+    bytes_ += entry.units * kAlignment;
     step();
     return true;
   }
 
-  // Learns what the record is made of. False: not there.
-  UZIP_DEVICE bool find_flag(const RecordPlace& place, bool patient) {
-    const ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
-    const int link = room.incoming[next_.peer].link;
-    const uint64_t* flags = room.block.links[link].here.flags() + place.slot;
-    uint64_t flag = 0;
-    uint32_t found = 0;
-    if (lane_ == 0) {
-      const auto is_there = [&] {
-        flag = load_acquire_system(flags);
-        return is_of_round(flag, place.round);
-      };
-      found = (patient ? room.block.wait(link, is_there) : is_there()) ? 1 : 0;
+  // Finds where the next tile is. False: its record is not there.
+  UZIP_DEVICE bool find_tile(bool patient) {
+    const int looker = next_.peer * kLooks + static_cast<int>(next_.turn % kLooks);
+    if (!is_known(looker) && !find_flag(looker, patient)) return false;
+    next_.tiles = records_.tiles_of(next_.record);
+    const Incoming<kDType>& from = incoming(next_.peer);
+    bytes_ = from.ring + uint64_t{place_of(next_.record, next_.peer).slot} * kSlotBytes;
+    entries_ = uint64_t{shuffle32(flag_high_, looker)} << 32 | shuffle32(flag_low_, looker);
+#pragma unroll 1
+    for (int i = 0; i < next_.tile; ++i) {
+      bytes_ += TileEntry::of(entries_, 0).units * kAlignment;
+      entries_ >>= kEntryBits;
     }
-    if (shuffle32(found, 0) == 0) {
-      if (patient) next_.record = records_.all();  // it has failed
-      return false;
-    }
-    const uint32_t low = shuffle32(static_cast<uint32_t>(flag), 0);
-    const uint32_t high = shuffle32(static_cast<uint32_t>(flag >> 32), 0);
-    if (lane_ == next_.peer) {
-      flag_low_ = low;
-      flag_high_ = high;
-    }
-    sync_lanes();  // what lane 0 has been told of is there for all
     return true;
   }
-  UZIP_DEVICE uint64_t flag_of(int peer) const {
-    const uint32_t low = shuffle32(flag_low_, peer);
-    return uint64_t{shuffle32(flag_high_, peer)} << 32 | low;
+
+  UZIP_DEVICE bool is_known(int looker) const { return (known_ >> looker & 1) != 0; }
+
+  // Learns what the next record is made of. False: not there.
+  UZIP_DEVICE bool find_flag(int looker, bool patient) {
+    if (patient) {
+      const RecordPlace place = place_of(next_.record, next_.peer);
+      const uint64_t* flag = incoming(next_.peer).flags + place.slot;
+      if (!LinkBlock::get().wait(incoming(next_.peer).link, lane_, [&] {
+            return is_of_round(load_acquire_system(flag), place.round);
+          })) {
+        next_.record = records_.all();
+        return false;
+      }
+    }
+    look();
+    return is_known(looker);
+  }
+
+  // Each lane looks at the flag of one of its peer's next records.
+  UZIP_DEVICE void look() {
+    const int peer = lane_ / kLooks;
+    const uint32_t ahead = (static_cast<uint32_t>(lane_) - next_.turn) % kLooks;
+    const uint32_t record = next_.record + ahead * turns_.step;
+    bool found = is_known(lane_);
+    if (!found && peer < n_peers_ && record < records_.all()) {
+      const RecordPlace place = place_of(record, peer);
+      const uint64_t flag = load_acquire_system(incoming(peer).flags + place.slot);
+      flag_low_ = static_cast<uint32_t>(flag);
+      flag_high_ = static_cast<uint32_t>(flag >> 32);
+      found = is_of_round(flag, place.round);
+    }
+    known_ = ballot32(found);
+    sync_lanes();  // what one lane has been told of is there for all
   }
 
   // So that all of a record fits in its slot, and a tile in a stage.
@@ -197,26 +222,31 @@ class Fetcher {
   UZIP_DEVICE void step() {
     if (++next_.peer < n_peers_) return;
     next_.peer = 0;
-    if (++next_.tile < records_.tiles_of(next_.record)) return;
+    if (++next_.tile < next_.tiles) return;
     next_.tile = 0;
     next_.record += turns_.step;
+    known_ &= ~(kLookers << next_.turn++ % kLooks);
   }
 
   UZIP_DEVICE void acknowledge(const Fetched& tile) const {
     const RecordPlace place = place_of(tile.record, tile.peer);
-    store_relaxed_system(link_of(tile.peer).there.acknowledgements() + place.slot, place.round + 1);
+    store_relaxed_system(incoming(tile.peer).acknowledgements + place.slot, place.round + 1);
   }
 
   Records records_;
   WorkerTurns turns_;
   int n_peers_;
-  Place next_;      // what is to be asked for
+  Place next_;           // what is to be asked for
+  const uint8_t* bytes_;  // where that is, unless it is the first of its record,
+  uint64_t entries_;      // and what its flag says of it and those that follow
   Fetched here_{};  // what was asked for: the tile that is taken next, and the one after
   Fetched later_{};
   int turn_ = 0;   // stage of the tile that is taken next
   int ahead_ = 0;  // tiles that were asked for and not released
   int lane_;
-  uint32_t flag_low_ = 0;  // in lane i: of the record of peer i
+  uint32_t known_ = 0;  // lanes that have found the flag they look for: of the first turn, from the
+                        // next on, whose remainder by kLooks the lane's own is, of its peer
+  uint32_t flag_low_ = 0;
   uint32_t flag_high_ = 0;
 };
 
@@ -230,8 +260,16 @@ struct RoomSink {
     memory.put(row, run);
   }
 };
-template <DType kDType, bool kToRoom>
-using ArrivedSink = std::conditional_t<kToRoom, RoomSink<kDType>, MemorySink<kDType>>;
+
+// Hands over the values of a tile that are there as they are.
+template <DType kDType, typename Sink>
+UZIP_DEVICE void put_plain(const uint8_t* values, Sink& sink, int lane) {
+#pragma unroll 1
+  for (int row = 0; row < kRows; ++row) {
+    const int place = value_index(lane, 8 * row) * float_format(kDType).itemsize;
+    sink.put(row, Run<kDType>::load(values + place, true));
+  }
+}
 
 // Decodes tiles that only code for any menu knows.
 template <DType kDType, typename Sink>
@@ -243,15 +281,10 @@ UZIP_DEVICE bool decode_any_arrived(const ArrivedTile& tile, Sink& sink, int lan
   const int size = tile.entry.units * kAlignment;
   const auto* words = reinterpret_cast<const uint32_t*>(tile.bytes);
   switch (tile.entry.kind) {
-    case TileKind::kRaw: {
+    case TileKind::kRaw:
       if (size != kFormat.tile_bytes()) return false;
-#pragma unroll 1
-      for (int row = 0; row < kRows; ++row) {
-        const int place = value_index(lane, kLaneRow * row) * kFormat.itemsize;
-        sink.put(row, Run<kDType>::load(tile.bytes + place, true));
-      }
+      put_plain<kDType>(tile.bytes, sink, lane);
       return true;
-    }
     case TileKind::kConstant:
       if (tile.entry.units > 1) return false;
       put_constant<kDType>(size == 0 ? nullptr : tile.bytes, sink);
@@ -276,54 +309,61 @@ UZIP_DEVICE bool decode_any_arrived(const ArrivedTile& tile, Sink& sink, int lan
     }
   }
 }
-template <DType kDType, bool kToRoom>
-UZIP_DEVICE_CALL bool call_decode_any(ArrivedTile tile, uint8_t* values, bool aligned) {
-  const int lane = thread_index() % kLanes;
-  ArrivedSink<kDType, kToRoom> sink{values, aligned, lane};
-  return decode_any_arrived<kDType>(tile, sink, lane);
+template <DType kDType, typename Sink>
+UZIP_DEVICE_CALL bool call_decode_any(ArrivedTile tile, Sink sink) {
+  return decode_any_arrived<kDType>(tile, sink, thread_index() % kLanes);
 }
 
 // A coded tile on its way through the decoder for its menu.
-template <DType kDType, bool kToRoom>
+template <DType kDType, typename Sink>
 struct ArrivedDecoder {
   const ArrivedTile& tile;
-  uint8_t* values;
-  bool aligned;
+  Sink& sink;
   bool good;
 
   template <int kMenu>
   UZIP_DEVICE void run() {
     if constexpr (kMenu == kAnyMenu) {
-      good = call_decode_any<kDType, kToRoom>(tile, values, aligned);
+      good = call_decode_any<kDType>(tile, sink);
     } else {
       ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
       const Incoming<kDType>& incoming = room.incoming[tile.peer];
-      const int lane = thread_index() % kLanes;
       const Tail tail{reinterpret_cast<const uint32_t*>(tile.bytes), incoming.code.stride,
                       tile.entry.units * kAlignment, kAlignment - 1};
-      ArrivedSink<kDType, kToRoom> sink{values, aligned, lane};
       good = tail.begin <= tail.end &&
              decode_dense_tile<kDType, kMenu, HeadPlace::kShared>(
                  incoming.code, room.tables, incoming.symbols, tile.bytes, tail,
-                 room.warps[thread_index() / kLanes].levels, sink, lane);
+                 room.warps[thread_index() / kLanes].levels, sink, thread_index() % kLanes);
     }
   }
 };
 
-// Decodes a whole tile, to memory or to the warp's room. False: it is malformed.
-template <DType kDType, bool kToRoom>
-UZIP_DEVICE bool decode_arrived(const ArrivedTile& tile, uint8_t* values, bool aligned) {
-  constexpr int kTileBytes = float_format(kDType).tile_bytes();
-  if (tile.entry.kind == TileKind::kRaw && aligned && tile.entry.units * kAlignment == kTileBytes) {
-    copy_bytes(values, tile.bytes, kTileBytes, static_cast<uint64_t>(thread_index() % kLanes),
-               kLanes);
-    return true;
-  }
+// Decodes a whole tile. False: it is malformed.
+template <DType kDType, typename Sink>
+UZIP_DEVICE bool decode_arrived(const ArrivedTile& tile, Sink& sink) {
   const Incoming<kDType>& incoming = ReceiveRoom<kDType>::get().incoming[tile.peer];
-  ArrivedDecoder<kDType, kToRoom> decoder{tile, values, aligned, false};
+  ArrivedDecoder<kDType, Sink> decoder{tile, sink, false};
   const bool dense = tile.entry.kind == TileKind::kCoded && incoming.coded;
   CompiledMenus::choose(dense ? incoming.menu : kAnyMenu, decoder);
   return decoder.good;
+}
+
+// Whether a tile is there as it is.
+template <DType kDType>
+UZIP_DEVICE bool is_plain(const TileEntry& entry) {
+  return entry.kind == TileKind::kRaw &&
+         entry.units * kAlignment == float_format(kDType).tile_bytes();
+}
+
+// Decodes a whole tile to memory. False: it is malformed.
+template <DType kDType>
+UZIP_DEVICE bool store_arrived(const ArrivedTile& tile, MemorySink<kDType> sink) {
+  if (is_plain<kDType>(tile.entry) && sink.aligned) {
+    copy_bytes(sink.values, tile.bytes, float_format(kDType).tile_bytes(),
+               static_cast<uint64_t>(sink.lane), kLanes);
+    return true;
+  }
+  return decode_arrived<kDType>(tile, sink);
 }
 
 // Copies values of which there are fewer than a tile, by a warp.
@@ -354,8 +394,8 @@ UZIP_DEVICE void receive_records(const Message& message, const Records& records,
       if (record == records.whole) {
         copy_values<kDType>(message.values + uint64_t{records.tiles} * kTileBytes, tile.bytes,
                             records.remaining, lane);
-      } else if (!decode_arrived<kDType, false>(tile, message.values + uint64_t{index} * kTileBytes,
-                                                aligned)) {
+      } else if (!store_arrived<kDType>(
+                     tile, {message.values + uint64_t{index} * kTileBytes, aligned, lane})) {
         if (lane == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
         return;
       }
@@ -377,20 +417,23 @@ UZIP_DEVICE bool has_valid_code(const Opening& opening) {
 
 // Waits for the opening of a message and notes what it says. By one thread; false: reported.
 template <DType kDType>
-UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t count,
+UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t count, bool carries,
                                Incoming<kDType>* incoming) {
   const LinkBlock& block = LinkBlock::get();
-  const RegionHead* head = block.links[link].here.head();
-  const Progress before = head->received;
+  const Link& from = block.links[link];
+  const Progress before = from.ledger->received;
   incoming->messages = before.messages;
   incoming->sequence = before.records;
-  if (block.is_aborted(link)) return false;
+  if (block.is_aborted(link, carries)) return false;
   const uint64_t number = before.messages + 1;
-  const Opening* opening = &head->openings[(number - 1) % kOpenings];
-  if (!block.wait(link, [&] { return load_acquire_system(&opening->number) == number; })) {
-    return false;
-  }
+  const bool mirrored = from.through_host && !carries;
+  const Opening* opening =
+      mirrored ? &from.ledger->opening : &from.here.head()->openings[(number - 1) % kOpenings];
+  const bool there = block.wait(mirrored ? block.watch(link) : block.region_watch(link),
+                                [&] { return load_acquire_system(&opening->number) == number; });
+  if (!there) return false;
   const Opening found = *opening;
+  if (carries) carry_opening(found, from.ledger);
   if (found.dtype != static_cast<uint8_t>(exchange.dtype) || found.count != count ||
       found.word != exchange.word) {
     block.fail(LinkStatus::kMismatch);
@@ -403,6 +446,10 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
   const TierParameters parameters{
       found.menu, found.base, found.zero_planes, {found.order[0], found.order[1]}};
   incoming->link = link;
+  incoming->ring = block.links[link].here.ring();
+  incoming->flags = block.links[link].flags();
+  incoming->acknowledgements = block.links[link].sent_acknowledgements();
+  incoming->slots_log2 = block.links[link].here.slots_log2;
   incoming->coded = found.coded != 0;
   incoming->menu = found.menu;
   incoming->code = TileCode::of<kDType>(parameters);
@@ -414,18 +461,18 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
 // `is_last`, in thread 0: the block is to close them.
 template <DType kDType>
 UZIP_DEVICE bool open_all(const Exchange& exchange, const int* links, int n, uint64_t count,
-                          uint32_t blocks, bool* is_last) {
+                          uint32_t blocks, bool carries, bool* is_last) {
   ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
   const int thread = thread_index();
   room.tables.fill(thread);
   if (thread < n &&
-      !open_incoming<kDType>(exchange, links[thread], count, &room.incoming[thread])) {
+      !open_incoming<kDType>(exchange, links[thread], count, carries, &room.incoming[thread])) {
     room.block.failed = true;
   }
   sync_block();
   *is_last = false;
   if (thread == 0 && n > 0) {
-    *is_last = LinkBlock::is_last(&room.block.links[links[0]].here.head()->received, blocks);
+    *is_last = LinkBlock::is_last(&room.block.links[links[0]].ledger->received, blocks);
   }
   return !room.block.failed;
 }
@@ -437,20 +484,41 @@ UZIP_DEVICE void close_all(const int* links, int n, uint32_t records) {
   for (int i = 0; i < n; ++i) {
     const Link& link = room.block.links[links[i]];
     const Incoming<kDType>& before = room.incoming[i];
-    advance(&link.here.head()->received, before.messages + 1, before.sequence + records);
+    advance(&link.ledger->received, before.messages + 1, before.sequence + records);
     store_relaxed_system(&link.there.head()->taken, before.messages + 1);
   }
+}
+
+// By the couriers' block.
+template <DType kDType>
+UZIP_DEVICE void carry_all(const int* links, int n, uint32_t records) {
+  const ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
+  Arrivals arrivals[kMaxPeers];
+  for (int i = 0; i < n; ++i) {
+    const uint64_t first = room.incoming[i].sequence;
+    arrivals[i] = {links[i], first, first + records, first};
+  }
+  carry_received(arrivals, n);
 }
 
 // A block's part in receiving a message.
 template <DType kDType>
 UZIP_DEVICE_CALL void receive_part(const Exchange& exchange, const Message& message) {
-  const auto records = Records::of(message.count, float_format(kDType).itemsize);
+  const Link& link = LinkBlock::get().links[message.link];
+  const auto records = Records::of(message.count, float_format(kDType).itemsize, link.through_host);
+  const uint32_t workers = link.workers(message.blocks);
+  const uint32_t block = block_index() - message.first_block;
+  const bool carries = block >= workers;
   bool is_last;
-  if (open_all<kDType>(exchange, &message.link, 1, message.count, message.blocks, &is_last)) {
-    const auto turns = WorkerTurns::of(records.all(), block_index() - message.first_block,
-                                       message.blocks, thread_index() / kLanes, kWarps);
-    receive_records<kDType>(message, records, turns);
+  if (open_all<kDType>(exchange, &message.link, 1, message.count, message.blocks, carries,
+                       &is_last)) {
+    if (carries) {
+      carry_all<kDType>(&message.link, 1, records.all());
+    } else {
+      const auto turns =
+          WorkerTurns::of(records.all(), block, workers, thread_index() / kLanes, kWarps);
+      receive_records<kDType>(message, records, turns);
+    }
   }
   if (is_last) close_all<kDType>(&message.link, 1, records.all());
 }

@@ -1,13 +1,14 @@
 // The sender's part of a block: it chooses how to code the message, codes its records, and stores
 // them to the peer's memory.
 //
-// A tile is coded in shared memory and stored in pieces of 16 bytes, which leave it free at once.
-// No worker makes a fence, which would wait for all it has stored: the last warp does, for all that
-// the others have finished meanwhile, and raises the flags.
+// Tiles are coded in shared memory, one behind the other as the record has them, and stored together
+// in pieces of 16 bytes, which leave the memory free at once: lines of the link that are written in
+// part cost as much as whole ones. No worker makes a fence, which would wait for all it has stored:
+// the last warp does, for all that the others have finished meanwhile, and raises the flags.
 #pragma once
 
 #include "frame_decode_gpu.hpp"
-#include "link_block_gpu.hpp"
+#include "link_courier_gpu.hpp"
 #include "packed_encode_gpu.hpp"
 #include "select_gpu.hpp"
 
@@ -24,16 +25,22 @@ struct Mailboxes {
   uint32_t left[kSenders];       // whether no more will come
 };
 
-// Of a warp: room to code a tile, and for the next one's values on their way.
+// Tiles that are stored together: a record's, where there is shared memory for them.
 template <DType kDType>
-struct alignas(16) SendWarpRoom {
-  static constexpr int kStageChunks = float_format(kDType).tile_bytes() / kAlignment;
+constexpr int kTilesTogether = kLargeShared ? max_record_tiles(float_format(kDType).itemsize) : 1;
+
+// Of a warp: room to code tiles, and for the next one's values on their way.
+template <DType kDType>
+struct alignas(kLineBytes) SendWarpRoom {
+  static constexpr int kTileBytes = float_format(kDType).tile_bytes();
+  static constexpr int kStageChunks = kTileBytes / kAlignment;
 
   struct Dense {
+    // A tail follows its head; the tile that is being made may become larger than its values.
+    alignas(kLineBytes) uint8_t coded[(kTilesTogether<kDType> - 1) * kTileBytes +
+                                      max_stride<kDType>() + 4 * kTailWords<kDType>];
     Chunk stage[kStageChunks];
     OffsetRoom<kDType> offsets;
-    // The tail follows the head.
-    alignas(16) uint8_t coded[max_stride<kDType>() + 4 * kTailWords<kDType>];
   };
   union {
     Dense dense;
@@ -54,6 +61,8 @@ struct SendRoom {
 
   UZIP_DEVICE static SendRoom& get() { return *reinterpret_cast<SendRoom*>(shared_memory()); }
 };
+
+constexpr int kFastMenu = 1;  // one level of 3 bits
 
 // Ways to send tiles besides those of menus.
 constexpr int kRawMenu = -2;     // as they are
@@ -104,32 +113,31 @@ UZIP_DEVICE TileEntry put_values(const uint8_t* values, int n, uint8_t* to, int 
   return {TileKind::kRaw, units};
 }
 
-// Stores what was coded of a tile to a slot, by a warp; or its values, if they take no more.
+// What was coded of a tile at a place in the room; or its values there, if they take no more. By a
+// warp.
 template <DType kDType>
-UZIP_DEVICE TileEntry put_coded(const typename SendWarpRoom<kDType>::Dense& room, int stride,
-                                int tail_bytes, const uint8_t* values, bool aligned, uint8_t* to,
-                                int lane) {
+UZIP_DEVICE TileEntry end_tile(int stride, int tail_bytes, const uint8_t* values, bool aligned,
+                               uint8_t* place, int lane) {
   const int units = (stride + tail_bytes + kAlignment - 1) / kAlignment;
-  sync_lanes();
   if (tail_bytes == kNotCodable || units * kAlignment >= float_format(kDType).tile_bytes()) {
-    return put_raw_tile<kDType>(values, aligned, to, lane);
+    sync_lanes();  // what is there was written by others, too
+    return put_raw_tile<kDType>(values, aligned, place, lane);
   }
-  store_chunks(to, room.coded, units, lane);
   return {TileKind::kCoded, units};
 }
 
 // With the code for any menu. Calls, so that the kernel's registers are for the others.
 template <DType kDType>
-UZIP_DEVICE_CALL TileEntry put_any_tile(const uint8_t* values, bool aligned, uint8_t* to) {
+UZIP_DEVICE_CALL TileEntry code_any_tile(const uint8_t* values, bool aligned, uint8_t* place) {
   SendRoom<kDType>& room = SendRoom<kDType>::get();
   auto& mine = room.warps[thread_index() / kLanes].dense;
   const auto code = TileCode::of<kDType>(room.choice.parameters);
   const int lane = thread_index() % kLanes;
   sync_lanes();  // the room may still be in use for the tile before
   const int tail_bytes = encode_dense_tile<kDType, kAnyMenu>(
-      code, room.choice.digits, room.tables, values, aligned, mine.coded, mine.offsets,
-      reinterpret_cast<uint32_t*>(mine.coded + code.stride), lane);
-  return put_coded<kDType>(mine, code.stride, tail_bytes, values, aligned, to, lane);
+      code, room.choice.digits, room.tables, values, aligned, place, mine.offsets,
+      reinterpret_cast<uint32_t*>(place + code.stride), lane);
+  return end_tile<kDType>(code.stride, tail_bytes, values, aligned, place, lane);
 }
 
 template <DType kDType>
@@ -169,7 +177,8 @@ class Sender {
         aligned_(is_aligned(message.values, kAlignment)),
         link_(message.link),
         sequence_(sequence),
-        records_(Records::of(message.count, kFormat.itemsize)),
+        records_(Records::of(message.count, kFormat.itemsize,
+                             LinkBlock::get().links[message.link].through_host)),
         turns_(turns),
         lane_(thread_index() % kLanes) {}
 
@@ -215,10 +224,10 @@ class Sender {
   UZIP_DEVICE uint32_t acknowledged(const Link& link, uint32_t record) const {
     const auto place = RecordPlace::of(sequence_ + record, link.here.slots_log2);
     if (lane_ != 0) return ~place.round;
-    return load_relaxed_system(link.here.acknowledgements() + place.slot);
+    return load_relaxed_system(link.acknowledgements() + place.slot);
   }
   UZIP_DEVICE bool wait_for_slot(const Link& link, const RecordPlace& place) const {
-    const uint32_t* acknowledged = link.here.acknowledgements() + place.slot;
+    const uint32_t* acknowledged = link.acknowledgements() + place.slot;
     return LinkBlock::get().wait(link_, lane_,
                                  [&] { return load_relaxed_system(acknowledged) == place.round; });
   }
@@ -247,24 +256,35 @@ class Sender {
 
   // Codes a tile of aligned values, and asks for the next one's as soon as the stage is free.
   template <int kMenu>
-  UZIP_DEVICE TileEntry put_tile(const TileCode& code, const DigitTable& digit_table,
-                                 const uint8_t* values, uint32_t next, uint8_t* to) const {
+  UZIP_DEVICE TileEntry code_tile(const TileCode& code, const DigitTable& digit_table,
+                                  const uint8_t* values, uint32_t next, uint8_t* place) const {
     auto& mine = room();
     const EncodeTables& tables = SendRoom<kDType>::get().tables;
     uint32_t digits[kQuads];
     wait_copies<0>();
     sync_lanes();  // for others' copies, and as the room may be in use for the tile before
     const bool codable = split_rows<kDType, kMenu>(
-        code, digit_table, StagedRows<kDType>{mine.stage}, mine.coded, mine.offsets, lane_, digits);
+        code, digit_table, StagedRows<kDType>{mine.stage}, place, mine.offsets, lane_, digits);
     sync_lanes();
     ask_for_tile<kMenu>(next);
     int tail_bytes = kNotCodable;
     if (codable) {
       tail_bytes = encode_digits<kDType, kMenu>(
-          code, tables, values, digits, mine.coded, mine.offsets,
-          reinterpret_cast<uint32_t*>(mine.coded + code.stride), lane_);
+          code, tables, values, digits, place, mine.offsets,
+          reinterpret_cast<uint32_t*>(place + code.stride), lane_);
     }
-    return put_coded<kDType>(mine, code.stride, tail_bytes, values, true, to, lane_);
+    return end_tile<kDType>(code.stride, tail_bytes, values, true, place, lane_);
+  }
+
+  // Sends a tile that is not put together with others.
+  template <int kMenu>
+  UZIP_DEVICE TileEntry put_tile(const uint8_t* values, uint32_t next, uint8_t* to) const {
+    ask_for_tile<kMenu>(next);
+    if constexpr (kMenu == kRawMenu) {
+      return put_raw_tile<kDType>(values, aligned_, to, lane_);
+    } else {
+      return put_packed_tile<kDType>(values, aligned_, to);
+    }
   }
 
   // Returns the entries of a record's tiles.
@@ -274,26 +294,33 @@ class Sender {
     const uint32_t first = records_.first_tile(record);
     const int tiles = records_.tiles_of(record);
     uint64_t entries = 0;
+    int together = 0;  // bytes in the room
 #pragma unroll 1
     for (int i = 0; i < tiles; ++i) {
       const uint32_t tile = first + static_cast<uint32_t>(i);
       const uint8_t* values = values_of(tile);
       const uint32_t next = i + 1 < tiles ? tile + 1 : records_.first_tile(record + turns_.step);
       TileEntry entry;
-      if constexpr (kMenu >= 0) {
-        entry = put_tile<kMenu>(code, digits, values, next, slot);
+      if constexpr (kMenu == kRawMenu || kMenu == kPackedMenu) {
+        entry = put_tile<kMenu>(values, next, slot);
+        slot += entry.units * kAlignment;
       } else {
-        ask_for_tile<kMenu>(next);
-        if constexpr (kMenu == kRawMenu) {
-          entry = put_raw_tile<kDType>(values, aligned_, slot, lane_);
-        } else if constexpr (kMenu == kPackedMenu) {
-          entry = put_packed_tile<kDType>(values, aligned_, slot);
+        uint8_t* place = room().coded + together;
+        if constexpr (kMenu == kAnyMenu) {
+          ask_for_tile<kMenu>(next);
+          entry = code_any_tile<kDType>(values, aligned_, place);
         } else {
-          entry = put_any_tile<kDType>(values, aligned_, slot);
+          entry = code_tile<kMenu>(code, digits, values, next, place);
+        }
+        together += entry.units * kAlignment;
+        if (i + 1 == tiles || (i + 1) % kTilesTogether<kDType> == 0) {
+          sync_lanes();
+          store_chunks(slot, room().coded, together / kAlignment, lane_);
+          slot += together;
+          together = 0;
         }
       }
       entries |= entry.packed(i);
-      slot += entry.units * kAlignment;
     }
     return entries;
   }
@@ -316,7 +343,7 @@ class Sender {
 };
 
 // What the last warp of a block does: a lane for each worker raises the flags of its records.
-UZIP_DEVICE void raise_flags(Mailboxes& mail, const Region& there, uint64_t sequence,
+UZIP_DEVICE void raise_flags(Mailboxes& mail, const Link& link, uint64_t sequence,
                              const WorkerTurns& turns, int lane) {
   const bool has_worker = lane < kSenders;
   const int worker = has_worker ? lane : 0;
@@ -326,10 +353,14 @@ UZIP_DEVICE void raise_flags(Mailboxes& mail, const Region& there, uint64_t sequ
     const bool left = !has_worker || load_acquire_block(&mail.left[worker]) != 0;
     const uint32_t posted = has_worker ? load_acquire_block(&mail.posted[worker]) : 0;
     if (any32(posted != published)) {
-      fence_system();
+      if (link.through_host) {
+        fence_device();
+      } else {
+        fence_system();
+      }
       for (; published != posted; ++published) {
         const uint64_t record = sequence + turns.first + uint64_t{published} * turns.step;
-        store_relaxed_system(there.flags() + RecordPlace::of(record, there.slots_log2).slot,
+        store_relaxed_system(link.sent_flags() + RecordPlace::of(record, link.here.slots_log2).slot,
                              mail.flags[worker][published % kMailboxRecords]);
       }
       if (has_worker) store_release_block(&mail.published[worker], published);
@@ -348,8 +379,8 @@ UZIP_DEVICE void open_message(const Exchange& exchange, const Message& message,
   const Link& link = block.links[message.link];
   const uint64_t* taken = &link.here.head()->taken;
   // Not before the one whose place it takes was read.
-  const bool free =
-      block.wait(message.link, [&] { return messages - load_acquire_system(taken) < kOpenings; });
+  const bool free = block.wait(block.region_watch(message.link),
+                               [&] { return messages - load_acquire_system(taken) < kOpenings; });
   if (!free) return;
   Opening* opening = &link.there.head()->openings[messages % kOpenings];
   opening->count = message.count;
@@ -363,6 +394,27 @@ UZIP_DEVICE void open_message(const Exchange& exchange, const Message& message,
   opening->order[1] = choice.parameters.order[1];
   fence_system();
   store_relaxed_system(&opening->number, messages + 1);
+}
+
+// Makes the choice one of few levels, unless that takes many more bits: where coding takes longer
+// than the link. By a block; `room` as the choice has left it.
+template <DType kDType>
+UZIP_DEVICE void hurry(const SelectRoom<kDType>& room, Choice* choice) {
+  constexpr FloatFormat kFormat = float_format(kDType);
+  constexpr uint32_t kMost = 8 * kFormat.itemsize * kBitCost / 20;  // of a value
+  const uint32_t* left = room.left;
+  const uint32_t cost = menu_cost(choice->parameters.menu, left, kFormat.symbol_bytes());
+  const bool pays = menu_cost(kFastMenu, left, kFormat.symbol_bytes()) <= cost + kMost * left[0];
+  sync_block();
+  if (!pays) return;
+  const int offset = thread_index();
+  if (offset < kWindow) {
+    int rank = 0;
+    while (nibble(choice->parameters.order, rank) != static_cast<uint32_t>(offset)) ++rank;
+    set_digits(Menu::of(kFastMenu), offset, rank, &choice->digits);
+  }
+  if (offset == 0) choice->parameters.menu = kFastMenu;
+  sync_block();
 }
 
 // By the whole block.
@@ -379,6 +431,7 @@ UZIP_DEVICE void choose_for(const Exchange& exchange, const Message& message) {
   } else {
     choose<kDType>(message.values, message.count, is_aligned(message.values, kAlignment),
                    exchange.options, room.select, &room.choice);
+    if (exchange.hurries) hurry<kDType>(room.select, &room.choice);
     room.tables.fill(Menu::of(room.choice.parameters.menu), room.choice.digits, thread);
   }
   if (thread < kSenders) {
@@ -391,14 +444,24 @@ UZIP_DEVICE void choose_for(const Exchange& exchange, const Message& message) {
 template <DType kDType>
 UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message) {
   SendRoom<kDType>& room = SendRoom<kDType>::get();
-  const Region& here = room.block.links[message.link].here;
-  Progress* progress = &here.head()->sent;
+  Progress* progress = &room.block.links[message.link].ledger->sent;
   const Progress before = *progress;
   const int warp = thread_index() / kLanes;
   const int lane = thread_index() % kLanes;
   const uint32_t block = block_index() - message.first_block;
-  const auto records = Records::of(message.count, float_format(kDType).itemsize);
-  if (thread_index() == 0) room.block.failed = room.block.is_aborted(message.link);
+  const Link& link = room.block.links[message.link];
+  const auto records = Records::of(message.count, float_format(kDType).itemsize, link.through_host);
+  const uint32_t workers = link.workers(message.blocks);
+  const bool carries = block >= workers;
+  if (thread_index() == 0) room.block.failed = room.block.is_aborted(message.link, carries);
+  if (carries) {
+    sync_block();
+    if (!room.block.failed) carry_sent(message.link, before.records, records.all());
+    if (thread_index() == 0 && LinkBlock::is_last(progress, message.blocks)) {
+      advance(progress, before.messages + 1, before.records + records.all());
+    }
+    return;
+  }
   choose_for<kDType>(exchange, message);
   if (warp == kSenders) {
     bool is_last = false;
@@ -410,12 +473,12 @@ UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message
     }
     sync_lanes();
     if (!room.block.failed) {
-      const auto turns = WorkerTurns::of(records.all(), block, message.blocks, lane, kSenders);
-      raise_flags(room.mail, room.block.links[message.link].there, before.records, turns, lane);
+      const auto turns = WorkerTurns::of(records.all(), block, workers, lane, kSenders);
+      raise_flags(room.mail, link, before.records, turns, lane);
     }
     if (is_last) advance(progress, before.messages + 1, before.records + records.all());
   } else if (!room.block.failed) {
-    const auto turns = WorkerTurns::of(records.all(), block, message.blocks, warp, kSenders);
+    const auto turns = WorkerTurns::of(records.all(), block, workers, warp, kSenders);
     Sender<kDType> sender(message, before.records, turns);
     if (room.choice.raw) {
       sender.template run<kRawMenu>();

@@ -140,6 +140,10 @@ UZIP_DEVICE void store_release_block(uint32_t* place, uint32_t word) {
 // Since some moment; the clock has 100 MHz.
 UZIP_DEVICE uint64_t nanoseconds() { return __builtin_amdgcn_s_memrealtime() * 10; }
 UZIP_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
+UZIP_DEVICE void pause_for(uint32_t nanoseconds) {
+  constexpr uint32_t kAtATime = 32;
+  for (uint32_t i = 0; i <= nanoseconds; i += kAtATime) pause();
+}
 #else
 UZIP_DEVICE uint64_t load_acquire_system(const uint64_t* place) {
   uint64_t word;
@@ -181,6 +185,7 @@ UZIP_DEVICE uint64_t nanoseconds() {
   return time;
 }
 UZIP_DEVICE void pause() { __nanosleep(20); }
+UZIP_DEVICE void pause_for(uint32_t nanoseconds) { __nanosleep(nanoseconds); }
 #endif
 
 #if defined(__HIPCC__)
@@ -445,6 +450,32 @@ UZIP_HD uint16_t narrow_bfloat(float value) {
   uint16_t bits;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
+}
+// Sums of two neighbouring values; where one is NaN the result is that of arithmetic.hpp, not the
+// machine's 0x7FFF.
+UZIP_HD uint32_t with_quiet_nans(uint32_t sums, uint32_t difference) {
+  const uint32_t nans = ((sums & 0x7FFF7FFFu) + 0x00010001u) & 0x80008000u;
+  return sums ^ (nans >> 15) * difference;
+}
+UZIP_HD uint32_t add_bfloats(uint32_t a, uint32_t b) {
+  uint32_t sums;
+#if __CUDA_ARCH__ >= 900
+  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
+#else
+  asm("{\n\t.reg .f32 a0, a1, b0, b1;\n\t"
+      "shl.b32 a0, %1, 16;\n\tand.b32 a1, %1, 0xFFFF0000;\n\t"
+      "shl.b32 b0, %2, 16;\n\tand.b32 b1, %2, 0xFFFF0000;\n\t"
+      "add.f32 a0, a0, b0;\n\tadd.f32 a1, a1, b1;\n\t"
+      "cvt.rn.bf16x2.f32 %0, a1, a0;}"
+      : "=r"(sums)
+      : "r"(a), "r"(b));
+#endif
+  return with_quiet_nans(sums, 0x7FFF ^ 0x7FC0);
+}
+UZIP_HD uint32_t add_halves(uint32_t a, uint32_t b) {
+  uint32_t sums;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
+  return with_quiet_nans(sums, 0x7FFF ^ 0x7E00);
 }
 #endif
 

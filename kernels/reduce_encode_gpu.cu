@@ -1,49 +1,67 @@
 // Folds that become a frame in the same launch.
 //
-// As encode_gpu.cu, but for where values come from: a warp folds its tile of a group to memory, and
-// codes it from there. The parameters are foretold, as nobody has seen the values before.
-#include "fold_gpu.hpp"
+// As encode_gpu.cu, but for where values come from: a warp folds its tile of a group to its own
+// shared memory, and codes it from there, in the memory that the fold needs no more. The parameters
+// are foretold, as nobody has seen the values before.
+#include "fold_ahead_gpu.hpp"
 #include "frame_encode_gpu.hpp"
 
 namespace uzip::gpu {
 namespace {
 
-template <DType kDType>
-struct ReduceEncodeRoom {
-  FoldRoom<kDType> fold;
-  EncodeRoom<kDType> encode;
+template <DType kDType, FoldPlan kPlan>
+struct ReduceEncodeRoom : GroupRoom {
+  UZIP_DEVICE OffsetRoom<kDType>& offsets(int warp) { return rooms().warps[warp].third.offsets; }
+  UZIP_DEVICE uint32_t* tail(int, int warp) { return rooms().warps[warp].second.made_tail; }
+
+ private:
+  UZIP_DEVICE static FoldRoom<kDType, kPlan>& rooms() { return FoldRoom<kDType, kPlan>::get(); }
 };
 
-// The values of a fold, for GroupEncoder: in `out`, or where there is none in the warp's room.
-template <DType kDType>
+template <DType kDType, FoldPlan kPlan>
+struct AllRooms {
+  FoldRoom<kDType, kPlan> fold;
+  ReduceEncodeRoom<kDType, kPlan> encode;
+};
+
+// The values of a fold, for GroupEncoder: in the warp's room; and in `out`, unless that is null.
+template <DType kDType, FoldPlan kPlan>
 class FoldSource {
  public:
   static constexpr FloatFormat kFormat = float_format(kDType);
 
-  using Folding = Folder<kDType>;
+  using Folding = Folder<kDType, kPlan>;
+  using Room = FoldRoom<kDType, kPlan>;
 
-  UZIP_DEVICE explicit FoldSource(uint8_t* out) : out_(out) {}
+  UZIP_DEVICE explicit FoldSource(uint8_t* out) : out_(out), lane_(thread_index() % kLanes) {}
 
   UZIP_DEVICE uint64_t count() const { return Folding::fold().count; }
-  UZIP_DEVICE bool aligned() const { return is_aligned(out_, kAlignment); }
+  UZIP_DEVICE bool aligned() const { return true; }
 
-  UZIP_DEVICE const uint8_t* values(uint32_t tile) {
-    uint8_t* to = place(tile);
-    Folding::call_fold_tile(tile, {to, aligned(), false});
-    sync_lanes();
-    return to;
+  // Asks for the tile that values() is to fold next.
+  UZIP_DEVICE void fetch(uint32_t tile) {
+    if constexpr (kFoldsAhead<kDType, kPlan>) folder_.fetch(tile);
   }
-  UZIP_DEVICE const uint8_t* values_again(uint32_t tile) {
-    uint8_t* to = place(tile);
-    if (out_ == nullptr) {
-      Folding::call_fold_tile(tile, {to, true, false});
-      sync_lanes();
+  UZIP_DEVICE void prepare(uint32_t tile) {
+    if constexpr (kFoldsAhead<kDType, kPlan>) folder_.prepare(tile);
+  }
+  // The values of a tile, to be asked for once; `next`: the tile to prepare.
+  UZIP_DEVICE const uint8_t* values(uint32_t tile, uint32_t next) {
+    RowSink<kDType> rows;
+    if (fold_ahead(tile, next, rows)) {
+      rows.store(room(), true, lane_);
+    } else {
+      Folding::call_fold_tile(tile, {room(), true, false});
+      if (out_ != nullptr) rows.load(room(), true, lane_);
     }
-    return to;
+    if (out_ != nullptr) {
+      rows.store(out_ + uint64_t{tile} * kFormat.tile_bytes(), is_aligned(out_, kAlignment), lane_);
+    }
+    sync_lanes();
+    return room();
   }
-  UZIP_DEVICE bool sound() const {
-    return load_relaxed_system(FoldRoom<kDType>::get().status) == 0;
-  }
+  UZIP_DEVICE const uint8_t* values_again(uint32_t) { return room(); }
+  UZIP_DEVICE bool sound() const { return load_relaxed_system(Room::get().status) == 0; }
 
   UZIP_DEVICE void write_remainder(uint8_t* to) {
     using Stored = typename ArithmeticOf<kDType>::Stored;
@@ -58,7 +76,7 @@ class FoldSource {
   // By one block, of values that were all made; without `out` they are made again.
   UZIP_DEVICE void write_raw_frame(uint8_t* frame, Part part) {
     if (out_ != nullptr) {
-      write_raw({out_, count(), aligned()}, kDType, frame, part);
+      write_raw({out_, count(), is_aligned(out_, kAlignment)}, kDType, frame, part);
       return;
     }
     write_values(frame + kHeaderBytes, part);
@@ -82,17 +100,30 @@ class FoldSource {
   }
 
  private:
-  UZIP_DEVICE uint8_t* place(uint32_t tile) {
-    return out_ != nullptr ? out_ + uint64_t{tile} * kFormat.tile_bytes()
-                           : FoldRoom<kDType>::get().warps[thread_index() / kLanes].values;
+  UZIP_DEVICE static uint8_t* room() { return Room::warp().first.values; }
+
+  // False: not all of the tile could be fetched.
+  UZIP_DEVICE bool fold_ahead(uint32_t tile, uint32_t next, RowSink<kDType>& rows) {
+    if constexpr (!kFoldsAhead<kDType, kPlan>) {
+      return false;
+    } else {
+      const Folded folded = folder_.fold(tile, next, rows);
+      if (folded == Folded::kNotFetched) return false;
+      if (folded == Folded::kMalformed && lane_ == 0) report(Room::get().status, FrameStatus::kTile);
+      if constexpr (kPlan == FoldPlan::kMany) folder_.round(Folding::fold().divisor, rows);
+      return true;
+    }
   }
+
   uint8_t* out_;
+  int lane_;
+  std::conditional_t<kFoldsAhead<kDType, kPlan>, TileFolder<kDType, kPlan>, int> folder_{};
 };
 
 // Sets the choice to what is foretold, by one warp.
-template <DType kDType>
+template <DType kDType, FoldPlan kPlan>
 UZIP_DEVICE void foretell(const Forecast& forecast, int lane, Choice* choice) {
-  using Folding = Folder<kDType>;
+  using Folding = Folder<kDType, kPlan>;
   constexpr FloatFormat kFormat = float_format(kDType);
   if (lane == 0) {
     choice->raw = true;
@@ -133,49 +164,72 @@ struct TileStep {
   }
 };
 
-template <DType kDType, typename Encoder>
-UZIP_DEVICE void code_groups(FoldSource<kDType>& source, Encoder& encoder, int menu, Part part) {
-  int turn = 0;
+template <typename Source, typename Encoder>
+UZIP_DEVICE void code_groups(Source& source, Encoder& encoder, int menu, Part part) {
+  source.prepare(encoder.tile_of(part.block));
 #pragma unroll 1
-  for (uint32_t group = part.block; group < encoder.groups(); group += part.blocks, turn ^= 1) {
-    TileStep<Encoder> step{encoder, nullptr, encoder.begin_tile(group, turn)};
+  for (uint32_t group = part.block; group < encoder.groups(); group += part.blocks) {
+    const uint32_t index = encoder.tile_of(group);
+    source.fetch(index);
+    TileStep<Encoder> step{encoder, nullptr, encoder.begin_tile(group, 0)};
     if (step.tile.present) {
-      step.values = source.values(encoder.tile_of(group));
+      step.values = source.values(index, encoder.tile_of(group + part.blocks));
       FewMenus::choose(menu, step);
     }
     encoder.take(step.tile);
+    encoder.take_no_more();  // the tail is where tiles are fetched to
+    sync_lanes();
   }
-  encoder.take_no_more();
 }
 
-template <DType kDType>
-UZIP_KERNEL(kThreads, 2)
+template <DType kDType, FoldPlan kPlan>
+UZIP_KERNEL(kThreads, (kFoldResident<kDType, kPlan>))
 reduce_encode_kernel(Fold fold, Forecast forecast, uint8_t* out, uint8_t* frame,
                      EncodeScratch* scratch, uint32_t* status) {
-  auto& room = *reinterpret_cast<ReduceEncodeRoom<kDType>*>(shared_memory());
+  auto& room = reinterpret_cast<AllRooms<kDType, kPlan>*>(shared_memory())->encode;
   const Part part{block_index(), block_count()};
-  using Folding = Folder<kDType>;
+  using Folding = Folder<kDType, kPlan>;
   if (!Folding::open(fold, status)) {
     if (part.block == 0 && thread_index() == 0) *reinterpret_cast<Header*>(frame) = Header{};
     return;
   }
-  Choice& choice = room.encode.choice;
-  if (thread_index() < kLanes) foretell<kDType>(forecast, thread_index(), &choice);
+  Choice& choice = room.choice;
+  if (thread_index() < kLanes) foretell<kDType, kPlan>(forecast, thread_index(), &choice);
   sync_block();
-  room.encode.tables.fill(Menu::of(choice.parameters.menu), choice.digits, thread_index());
+  room.tables.fill(Menu::of(choice.parameters.menu), choice.digits, thread_index());
   sync_block();
-  FoldSource<kDType> source(out);
-  GroupEncoder encoder(source, frame, scratch, room.encode, part);
+  using Source = FoldSource<kDType, kPlan>;
+  Source source(out);
+  GroupEncoder<kDType, Source, ReduceEncodeRoom<kDType, kPlan>> encoder(source, frame, scratch,
+                                                                        room, part);
   const bool raw = choice.raw || Folding::tiles() == 0 ||
                    !has_room_for_tails<kDType>(source.count(), choice.parameters);
   if (raw) {
     source.write_values(frame + kHeaderBytes, part);
   } else {
-    code_groups<kDType>(source, encoder, choice.parameters.menu, part);
+    code_groups(source, encoder, choice.parameters.menu, part);
     if (part.block == 0) encoder.write_remainder();
   }
   encoder.finish(raw);
 }
+
+struct ReduceEncodeLaunch {
+  const Fold& fold;
+  const Forecast& forecast;
+  const ReduceEncodeOutput& output;
+  const DecodeOptions& options;
+  void* stream;
+
+  template <DType kDType, FoldPlan kPlan>
+  const char* run() const {
+    const auto kernel = reduce_encode_kernel<kDType, kPlan>;
+    constexpr size_t kShared = sizeof(AllRooms<kDType, kPlan>);
+    const uint64_t groups = (fold.count / kTileValues + kGroupTiles - 1) / kGroupTiles;
+    const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
+    return launch(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), fold, forecast,
+                  output.values, output.frame, output.scratch, output.status);
+  }
+};
 
 }  // namespace
 
@@ -183,12 +237,8 @@ template <DType kDType>
 const char* launch_reduce_encode(const Fold& fold, const Forecast& forecast,
                                  const ReduceEncodeOutput& output, const DecodeOptions& options,
                                  void* stream) {
-  const auto kernel = reduce_encode_kernel<kDType>;
-  constexpr size_t kShared = sizeof(ReduceEncodeRoom<kDType>);
-  const uint64_t groups = (fold.count / kTileValues + kGroupTiles - 1) / kGroupTiles;
-  const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
-  return launch(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), fold, forecast,
-                output.values, output.frame, output.scratch, output.status);
+  const ReduceEncodeLaunch launch{fold, forecast, output, options, stream};
+  return with_plan<kDType>(fold, true, launch);
 }
 
 #define UZIP_INSTANTIATE(dtype)                     \

@@ -87,12 +87,17 @@ const char* release_pinned(void* memory, int device) {
 
 const char* pin(void* memory, size_t bytes, int device) {
   return on_device(device, [&] {
-    return UZIP_VENDOR(HostRegister)(memory, bytes, UZIP_VENDOR(HostRegisterPortable));
+    return UZIP_VENDOR(HostRegister)(
+        memory, bytes, UZIP_VENDOR(HostRegisterPortable) | UZIP_VENDOR(HostRegisterMapped));
   });
 }
 
 const char* unpin(void* memory, int device) {
   return on_device(device, [&] { return UZIP_VENDOR(HostUnregister)(memory); });
+}
+
+const char* find_device_address(void* memory, int device, void** address) {
+  return on_device(device, [&] { return UZIP_VENDOR(HostGetDevicePointer)(address, memory, 0); });
 }
 
 const char* create_stream(int device, void** stream) {

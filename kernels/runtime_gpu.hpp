@@ -50,6 +50,8 @@ const char* release_pinned(void* memory, int device);
 // Page-locks memory that the caller has, of whole pages, until it is unpinned.
 const char* pin(void* memory, size_t bytes, int device);
 const char* unpin(void* memory, int device);
+// Where a device's kernels find memory that was page-locked.
+const char* find_device_address(void* memory, int device, void** address);
 
 // A stream that neither waits for the default one nor holds it up. What is queued in a stream that
 // is destroyed will still be done.

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from uzipmpi import buffers, linking, selection
+from uzipmpi import buffers, linking, plans, selection
 from uzipmpi.algorithms import call as calls
 from uzipmpi.algorithms import linked, registry
 from uzipmpi.algorithms.context import Context
 from uzipmpi.algorithms.gpu_steps import memory_of
-from uzipmpi.algorithms.linked import Links
 from uzipmpi.algorithms.stream import Stream, drive
 from uzipmpi.handle import Endpoint
 from uzipmpi.kernels import device
@@ -28,6 +27,7 @@ from uzipmpi.refusal import Arguments, presumed, refuse
 from uzipmpi.selection import Choice, Facts
 from uzipmpi.sending import codec_of
 from uzipmpi.staging import Rounds, Staged, message_pool, when_complete
+from uzipmpi.transports.ipc import WAYS
 
 __all__ = ["Call", "Understand", "Work"]
 
@@ -85,6 +85,7 @@ class Call:
         self._end, self._method, self._given = end, method, given
         self._understand = understand
         self._work: Work | None = None
+        self._key: plans.Key = None
         self._started = time.perf_counter()
 
     def run(self, stream: Any = None) -> None:
@@ -96,6 +97,8 @@ class Call:
             A GPU's, given by all ranks or none: the call comes after what is queued there and
             before what will be. If the ranks' GPUs are connected it is only queued, else done.
         """
+        if stream is not None and self._run_again(stream):
+            return
         if self._end.handle.may_link and self._run_linked(stream):
             return
         if stream is not None:
@@ -128,6 +131,21 @@ class Call:
         tag = self._end.handle.persistent_tag()
         return Prequest(lambda: self._round(method, choice, tag))
 
+    def _run_again(self, given: Any) -> bool:
+        """Queue it in a stream as it was queued before, if it was."""
+        handle = self._end.handle
+        if handle.ipc is None:
+            return False
+        specs, root, op = self._given.specs, self._given.root, self._given.op
+        if not self._given.vector:
+            self._key = plans.key_of_call(self._method, specs, root, op)
+        known = handle.plans.find(self._key, self._end.config)
+        if known is None:
+            return False
+        known.queue(device.Stream.of(given, handle.ipc.device))
+        handle.stats[self._method].add_queued(known.value_bytes, handle.ipc.name)
+        return True
+
     def _run_linked(self, given: Any) -> bool:
         """Carry it out from GPU to GPU if all ranks can; in a stream that was given, queue it."""
         end = self._end
@@ -149,13 +167,17 @@ class Call:
             stream = ipc.stream_after(map(memory_of, linking.tensors_of(arguments)))
         else:
             stream = device.Stream.of(given, ipc.device)
-        word = linked.word(facts.operation, facts.op, facts.root)
-        links = Links(ipc.ordered, stream, end.config, word)
-        linked.queue(links, facts.operation, arguments)
+        plan = linked.plan(
+            ipc.ordered, end.config, facts.operation, arguments, facts.op, facts.root
+        )
+        plan.queue(stream)
+        nbytes = work.value_bytes
         if given is None or work.copies:
-            drive([Stream(links.completed())])
+            drive([Stream(linked.completed(stream, ipc.ordered))])
+        else:
+            end.handle.plans.keep(self._key, plan, nbytes)
         work.finish()
-        self._count(self._method, work.value_bytes, 0, Choice(linked.NAME), transport=linked.NAME)
+        self._count(self._method, nbytes, 0, Choice(ipc.name), transport=ipc.name)
         return True
 
     def _join(self, method: str) -> tuple[Choice, Any]:
@@ -250,5 +272,5 @@ class Call:
             codec=codec,
             transport=transport,
             fallback=choice.fallback,
-            unseen=choice.algorithm == linked.NAME,
+            unseen=choice.algorithm in WAYS,
         )

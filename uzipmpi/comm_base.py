@@ -44,6 +44,11 @@ class CommBase(MPI.Intracomm):
         return handle.stats
 
     @property
+    def _stats(self) -> Stats:
+        """The statistics, at once."""
+        return self._endpoint.handle.stats
+
+    @property
     def _endpoint(self) -> Endpoint:
         if self._end is not None:
             return self._end

@@ -31,7 +31,7 @@ class Collectives(CommBase):
         """Broadcast; see :meth:`mpi4py.MPI.Comm.Bcast`."""
         if stream is None and (small := self._small(buf)) is not None:
             super().Bcast(small, root)
-            self.stats["Bcast"].add_plain(buf.nbytes if root == self.rank else 0)
+            self._stats["Bcast"].add_plain(buf.nbytes if root == self.rank else 0)
         else:
             collectives.bcast(self._endpoint, buf, root).run(stream)
 
@@ -39,7 +39,7 @@ class Collectives(CommBase):
         """Begin to broadcast; see :meth:`mpi4py.MPI.Comm.Ibcast`."""
         if (small := self._small(buf)) is not None:
             request = super().Ibcast(small, root)
-            self.stats["Ibcast"].add_plain(buf.nbytes if root == self.rank else 0)
+            self._stats["Ibcast"].add_plain(buf.nbytes if root == self.rank else 0)
             return request
         return collectives.bcast(self._endpoint, buf, root).begin()
 
@@ -114,7 +114,7 @@ class Collectives(CommBase):
         send, recv = self._small(sendbuf), self._small(recvbuf)
         if stream is None and send is not None and recv is not None:
             super().Allgather(send, recv)
-            self.stats["Allgather"].add_plain(sendbuf.nbytes)
+            self._stats["Allgather"].add_plain(sendbuf.nbytes)
         else:
             collectives.allgather(self._endpoint, sendbuf, recvbuf, vector=False).run(stream)
 
@@ -122,7 +122,7 @@ class Collectives(CommBase):
         """Begin to gather on all ranks; see :meth:`mpi4py.MPI.Comm.Iallgather`."""
         send, recv = self._small(sendbuf), self._small(recvbuf)
         if send is not None and recv is not None:
-            self.stats["Iallgather"].add_plain(sendbuf.nbytes)
+            self._stats["Iallgather"].add_plain(sendbuf.nbytes)
             return super().Iallgather(send, recv)
         return collectives.allgather(self._endpoint, sendbuf, recvbuf, vector=False).begin()
 
@@ -151,7 +151,7 @@ class Collectives(CommBase):
         send, recv = self._small(sendbuf), self._small(recvbuf)
         if stream is None and send is not None and recv is not None:
             super().Alltoall(send, recv)
-            self.stats["Alltoall"].add_plain(sendbuf.nbytes)
+            self._stats["Alltoall"].add_plain(sendbuf.nbytes)
         else:
             collectives.alltoall(self._endpoint, sendbuf, recvbuf, vector=False).run(stream)
 
@@ -159,7 +159,7 @@ class Collectives(CommBase):
         """Begin to exchange with all ranks; see :meth:`mpi4py.MPI.Comm.Ialltoall`."""
         send, recv = self._small(sendbuf), self._small(recvbuf)
         if send is not None and recv is not None:
-            self.stats["Ialltoall"].add_plain(sendbuf.nbytes)
+            self._stats["Ialltoall"].add_plain(sendbuf.nbytes)
             return super().Ialltoall(send, recv)
         return collectives.alltoall(self._endpoint, sendbuf, recvbuf, vector=False).begin()
 
@@ -205,14 +205,14 @@ class Collectives(CommBase):
         """Reduce on all ranks; see :meth:`mpi4py.MPI.Comm.Allreduce`."""
         if stream is None and self._reduces_plainly(sendbuf, recvbuf, op):
             super().Allreduce(sendbuf, recvbuf, op)
-            self.stats["Allreduce"].add_plain(recvbuf.nbytes)
+            self._stats["Allreduce"].add_plain(recvbuf.nbytes)
         else:
             collectives.allreduce(self._endpoint, sendbuf, recvbuf, op).run(stream)
 
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> MPI.Request:
         """Begin to reduce on all ranks; see :meth:`mpi4py.MPI.Comm.Iallreduce`."""
         if self._reduces_plainly(sendbuf, recvbuf, op):
-            self.stats["Iallreduce"].add_plain(recvbuf.nbytes)
+            self._stats["Iallreduce"].add_plain(recvbuf.nbytes)
             return super().Iallreduce(sendbuf, recvbuf, op)
         return collectives.allreduce(self._endpoint, sendbuf, recvbuf, op).begin()
 
@@ -228,14 +228,14 @@ class Collectives(CommBase):
         """Reduce on one rank; see :meth:`mpi4py.MPI.Comm.Reduce`."""
         if stream is None and self._reduces_plainly(sendbuf, recvbuf, op):
             super().Reduce(sendbuf, recvbuf, op, root)
-            self.stats["Reduce"].add_plain(sendbuf.nbytes)
+            self._stats["Reduce"].add_plain(sendbuf.nbytes)
         else:
             collectives.reduce(self._endpoint, sendbuf, recvbuf, op, root).run(stream)
 
     def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0) -> MPI.Request:
         """Begin to reduce on one rank; see :meth:`mpi4py.MPI.Comm.Ireduce`."""
         if self._reduces_plainly(sendbuf, recvbuf, op):
-            self.stats["Ireduce"].add_plain(sendbuf.nbytes)
+            self._stats["Ireduce"].add_plain(sendbuf.nbytes)
             return super().Ireduce(sendbuf, recvbuf, op, root)
         return collectives.reduce(self._endpoint, sendbuf, recvbuf, op, root).begin()
 

@@ -7,9 +7,14 @@ from uzipmpi.cuda_aware import cuda_aware
 from uzipmpi.errors import ConfigError
 from uzipmpi.handle import Handle
 from uzipmpi.staging import messages_on_gpu
-from uzipmpi.transports.ipc import MAX_RANKS
+from uzipmpi.transports.ipc import MAX_RANKS, WAYS
 
 __all__ = ["by_mpi", "describe"]
+
+REASONS = {
+    "ipc": "the ranks' GPUs reach each other",
+    "shm": "the ranks' GPUs reach the host's memory, but not each other, or it was asked for",
+}
 
 
 def describe(handle: Handle) -> str:
@@ -19,10 +24,11 @@ def describe(handle: Handle) -> str:
     shared = "mpi-host, through memory that ranks of a host share"
     rest = shared if handle.shares else by_mpi(handle.config)
     if handle.ipc is not None:
-        return f"ipc, as the ranks' GPUs reach each other; what kernels cannot take by {rest}"
+        reason = REASONS[handle.ipc.name]
+        return f"{handle.ipc.name}, as {reason}; what kernels cannot take by {rest}"
     if handle.may_link:
-        return f"ipc from the first collective on whose buffers are on such GPUs; else {rest}"
-    return f"{rest}; no ipc: {_why_not_linked(handle)}"
+        return f"ipc or shm from the first collective on whose buffers are on GPUs; else {rest}"
+    return f"{rest}; no ipc or shm: {_why_not_linked(handle)}"
 
 
 def by_mpi(config: Config) -> str:
@@ -39,7 +45,7 @@ def by_mpi(config: Config) -> str:
 
 def _why_not_linked(handle: Handle) -> str:
     reasons = {
-        f"transport is {handle.config.transport}": handle.config.transport not in ("auto", "ipc"),
+        f"transport is {handle.config.transport}": handle.config.transport not in ("auto", *WAYS),
         "ranks on several hosts": not handle.one_node,
         f"{handle.size} ranks, at most {MAX_RANKS} can": handle.size > MAX_RANKS,
         "not every rank has MPI_THREAD_MULTIPLE": not handle.threads,

@@ -22,9 +22,10 @@ from uzipmpi.cuda_aware import is_cuda_aware
 from uzipmpi.errors import ConfigError
 from uzipmpi.kernels import device
 from uzipmpi.matching import Matching
+from uzipmpi.plans import Plans
 from uzipmpi.stats import Stats
 from uzipmpi.transports import shared
-from uzipmpi.transports.ipc import MAX_RANKS, Ipc, connect
+from uzipmpi.transports.ipc import MAX_RANKS, WAYS, Ipc, connect
 from uzipmpi.transports.mpi_host import MpiHost
 
 __all__ = ["Endpoint", "Handle", "agree", "agree_among", "compresses", "keep", "of"]
@@ -81,15 +82,16 @@ class Handle:
         self.stats = Stats()
         summary.enrol(self.stats)
         # Whether a message may come as a head and parts; else every message is plain MPI's.
-        by_ipc = gpus and config.transport == "ipc"
-        self.framed = threads and (compresses(config, self.one_node) or by_ipc)
+        by_kernels = gpus and config.transport in WAYS
+        self.framed = threads and (compresses(config, self.one_node) or by_kernels)
         self.ipc: Ipc | None = None
+        self.plans = Plans()
         self.may_link = (
             gpus
             and threads
             and self.one_node
             and 1 < self.size <= MAX_RANKS
-            and config.transport in ("auto", "ipc")
+            and config.transport in ("auto", *WAYS)
         )
         if shares:
             near = (peer for peer, node in enumerate(nodes) if node == nodes[self.rank])
@@ -131,6 +133,7 @@ class Handle:
         """Leave the peers' GPUs, once none of them still writes to this one's; collective."""
         if self.ipc is not None:
             connection, self.ipc, self.may_link = self.ipc, None, False
+            self.plans = Plans()
             connection.settle()
             self.private.Barrier()
             connection.disconnect()
@@ -225,8 +228,8 @@ def agree(comm: MPI.Comm, config: Config | ConfigError) -> Handle:
     shares = staged and config.transport in ("auto", "mpi-host")
     shares = shares and shared.reaches(private, nodes)
     handle = Handle(private, config, nodes, threads, gpus, shares)
-    if config.transport == "ipc":
-        _require_ipc(handle)
+    if config.transport in WAYS:
+        _require_links(handle)
     lacking = not threads and compresses(config, handle.one_node)
     if lacking and handle.rank == 0 and handle.size > 1:
         logger.warning("not every rank has MPI_THREAD_MULTIPLE: nothing is compressed")
@@ -234,7 +237,7 @@ def agree(comm: MPI.Comm, config: Config | ConfigError) -> Handle:
     return handle
 
 
-def _require_ipc(handle: Handle) -> None:
+def _require_links(handle: Handle) -> None:
     """Connect the ranks' current GPUs; collective.
 
     Raises
@@ -257,7 +260,9 @@ def _require_ipc(handle: Handle) -> None:
             handle.ipc = found
             return
         reason = found
-    raise ConfigError(f"transport: expected GPUs that reach each other for 'ipc', found {reason}")
+    needed = {"ipc": "GPUs that reach each other", "shm": "a GPU of each rank's own on one host"}
+    name = handle.config.transport
+    raise ConfigError(f"transport: expected {needed[name]} for {name!r}, found {reason}")
 
 
 def agree_among(comm: MPI.Comm, parent: Handle, config: Config) -> Handle:

@@ -16,6 +16,7 @@ from uzipmpi.cuda_aware import cuda_aware, libmpi
 from uzipmpi.gpu_ways import by_mpi
 from uzipmpi.kernels import codec
 from uzipmpi.kernels.device import gpu_half
+from uzipmpi.transports.ipc import WAYS
 
 __all__ = ["report"]
 
@@ -61,6 +62,9 @@ def _gpus() -> str:
 
 def _gpu_buffers(config: Config) -> str:
     """Return how they would go, and why; a communicator's ``stats`` say how they do."""
-    if config.transport not in ("auto", "ipc"):
+    if config.transport not in ("auto", *WAYS):
         return by_mpi(config)
-    return f"ipc between ranks of a host whose GPUs reach each other; else {by_mpi(config)}"
+    return (
+        "ipc between ranks of a host whose GPUs reach each other, shm where these do not; "
+        f"else {by_mpi(config)}"
+    )

@@ -2,8 +2,8 @@
 
 Where the buffers of a collective are is known to each rank alone, so all that might take this way
 vote first, in a small reduction of MPI's. They are connected when a vote first says yes, or, with
-``transport="ipc"``, when the communicator is made. Nobody votes where all ranks say the same by
-giving the call a stream.
+``transport="ipc"`` or ``"shm"``, when the communicator is made. Nobody votes where all ranks say
+the same by giving the call a stream.
 """
 
 from __future__ import annotations

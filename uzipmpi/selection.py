@@ -197,7 +197,7 @@ def _goes_by_ipc(end: Endpoint, tensor: Tensor, dest: int) -> bool:
     ipc, config = end.handle.ipc, end.config
     return (
         ipc is not None
-        and config.transport == "ipc"
+        and config.transport == ipc.name
         and config.p2p == "auto"
         and config.compress != "never"
         and not config.verify

@@ -101,7 +101,8 @@ class Stats:
     ``value_bytes`` are the bytes of values that this rank sent (received, for ``Recv`` and
     ``Irecv``), ``wire_bytes`` what travelled for them; a collective counts every copy that this
     rank sent, and one left to MPI the values it was given. ``seconds`` leaves out small messages.
-    Of the algorithm ``ipc`` only kernels know what travels: its ``wire_bytes`` are the values'.
+    Of the algorithms ``ipc`` and ``shm`` only kernels know what travels: their ``wire_bytes`` are
+    the values'.
     """
 
     def __init__(self) -> None:

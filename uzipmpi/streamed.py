@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from uzipmpi import buffers
-from uzipmpi.algorithms.gpu_steps import memory_of
+from uzipmpi import buffers, plans
+from uzipmpi.algorithms.linked import Plan
 from uzipmpi.handle import Endpoint
 from uzipmpi.kernels.device import Stream
+from uzipmpi.transports.ipc import Ipc
 from uzipmpi.typing import Tensor
 
 __all__ = ["Message", "exchange"]
@@ -45,26 +46,38 @@ def exchange(
     if ipc is None or handle.rank in (sent and sent.peer, received and received.peer):
         Stream.of(stream).synchronize()
         return False
+    key = plans.key_of_messages(sent, received)
+    known = handle.plans.find(key, end.config)
+    if known is None:
+        if (made := _plan(end, ipc, sent, received)) is None:
+            return True
+        known = handle.plans.keep(key, *made)
+    known.queue(Stream.of(stream, ipc.device))
+    name = "Recv" if sent is None else "Send" if received is None else "Sendrecv"
+    handle.stats[name].add_queued(known.value_bytes, ipc.name)
+    return True
+
+
+def _plan(
+    end: Endpoint, ipc: Ipc, sent: Message | None, received: Message | None
+) -> tuple[Plan, int] | None:
+    """Return the plan of messages and the bytes of one; None if there is nothing to do."""
     source = _tensor(ipc.device, sent)
     place = _tensor(ipc.device, received, writable=True)
     first, message = (source, sent) if source is not None else (place, received)
     if first is None or message is None:
-        return True
+        return None
     if source is not None and place is not None and sent and received:
         alike = source.dtype is place.dtype and sent.tag == received.tag
         if not alike:
             raise ValueError("stream: expected one data type and one tag in a call, found two")
-    ipc.ordered.queue(
-        Stream.of(stream, ipc.device),
-        first.dtype,
-        end.config,
-        sends=() if source is None or sent is None else ((sent.peer, memory_of(source)),),
-        receives=() if place is None or received is None else ((received.peer, memory_of(place)),),
-        word=message.tag,
+    plan = Plan(ipc.ordered, end.config, message.tag)
+    plan.exchange(
+        () if source is None or sent is None else ((sent.peer, source),),
+        () if place is None or received is None else ((received.peer, place),),
+        dtype=first.dtype,
     )
-    name = "Recv" if source is None else "Send" if place is None else "Sendrecv"
-    handle.stats[name].add_queued(first.nbytes, "ipc")
-    return True
+    return plan, first.nbytes
 
 
 def _tensor(device: int, message: Message | None, *, writable: bool = False) -> Tensor | None:

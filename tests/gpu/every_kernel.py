@@ -108,9 +108,8 @@ def check_many(tensors: list[Tensor]) -> None:
     expected = Tensor(np.empty_like(like.memory), dtype)
     reduce.fold("sum", many, expected)
     out, status = cupy.empty(like.nbytes, np.uint8), cupy.zeros(1, np.uint32)
-    room = cupy.empty(like.count, np.float64 if dtype is DType.FLOAT64 else np.float32)
     inputs = [cupy.asarray(tensor.memory) for tensor in many]
-    gpu.decode_reduce("sum", inputs, out, status, plain=range(20), dtype=dtype, accumulators=room)
+    gpu.decode_reduce("sum", inputs, out, status, plain=range(20), dtype=dtype)
     require_same(cupy.asnumpy(out), expected.memory, f"{dtype.name} 20 inputs")
     frames = [cupy.empty(codec.bound(like.count, dtype), np.uint8) for _ in inputs]
     gpu.encode_shards(inputs, frames, dtype=dtype)

@@ -18,13 +18,17 @@ class Interface:
     def __init__(self, memory: DeviceMemory, typestr: str, shape: Sequence[int], **entries: Any):
         self.memory = memory
         self.dtype = entries.pop("dtype", None)
-        self.__cuda_array_interface__ = {
+        self._interface = {
             "version": 3,
             "data": (memory.address, False),
             "typestr": typestr,
             "shape": tuple(shape),
             **entries,
         }
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self._interface
 
 
 class _Tensor(ctypes.Structure):

@@ -19,10 +19,12 @@ TIMEOUT = 20.0
 class LinkedRank:
     """A rank with links to others, and memory on its GPU."""
 
-    def __init__(self, rank: int, size: int, staging_bytes: int = 0) -> None:
+    def __init__(
+        self, rank: int, size: int, staging_bytes: int = 0, memory: str = "device"
+    ) -> None:
         self.rank = rank
         self.device = rank % 2
-        self.links = link.Links(self.device, rank, size, staging_bytes)
+        self.links = link.Links(self.device, rank, size, staging_bytes, memory)
         self.stream = Stream(self.device)
         self._guarded: list[tuple[DeviceMemory, int]] = []
         self._statuses: list[Bytes] = []
@@ -55,13 +57,18 @@ class LinkedRank:
         status[:] = 0
         self._statuses.append(status)
         arguments.setdefault("timeout", TIMEOUT)
-        link.exchange(self.links, self.stream, dtype, status=status, **arguments)
+        link.prepare(self.links, dtype, status=status, **arguments).launch(self.stream)
 
-    def finish(self) -> list[int]:
+    def statuses(self) -> list[int]:
         """Wait for all that is queued; return the status of each exchange since the last time."""
         self.stream.synchronize()
         found = [int(status.view(np.uint32)[0]) for status in self._statuses]
         self._statuses.clear()
+        return found
+
+    def finish(self) -> list[int]:
+        """Return the same, once all that surrounds memory was found as it had been."""
+        found = self.statuses()
         for memory, start in self._guarded:
             around = self.get(memory)
             size = memory.size - start - GUARD
@@ -70,9 +77,9 @@ class LinkedRank:
         return found
 
 
-def linked(n: int, staging_bytes: int = 0) -> list[LinkedRank]:
+def linked(n: int, staging_bytes: int = 0, memory: str = "device") -> list[LinkedRank]:
     """Return ranks that are connected; without staging bytes with as few slots as can be."""
-    ranks = [LinkedRank(rank, n, staging_bytes) for rank in range(n)]
+    ranks = [LinkedRank(rank, n, staging_bytes, memory) for rank in range(n)]
     for one in ranks:
         for other in ranks:
             if one is not other:

@@ -1,11 +1,13 @@
 """Connected GPUs: every call gives the bits that it gives on host buffers, in any order of streams.
 
-Given a module, the GPUs are emulated ones, one for each rank; without, the machine's:
-``mpirun -np 2 python -m mpi4py tests/gpu/ranks_linked.py``.
+Given a module, the GPUs are emulated ones, one for each rank; without (or with ``-``), the
+machine's: ``mpirun -np 2 python -m mpi4py tests/gpu/ranks_linked.py``. Given ``shm`` as well, the
+GPUs do not reach each other's memory.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,15 +16,20 @@ from typing import Any
 import emulated_module
 import numpy as np
 import pytest
+from exporters import Interface
 from mpi4py import MPI
 
 import uzipmpi
-from uzipmpi.kernels import device
+from uzipmpi.kernels import device, link
 from uzipmpi.kernels.device import Stream
 from uzipmpi.typing import DType
 
-if len(sys.argv) > 1:
+EMULATED = sys.argv[1:2] not in ([], ["-"])
+if EMULATED:
     emulated_module.install(Path(sys.argv[1]))
+TRANSPORT = sys.argv[2] if len(sys.argv) > 2 else "ipc"
+if TRANSPORT == "shm":
+    link.can_access = lambda _device, _identity: False
 
 FLOATS = [dtype for dtype in DType if dtype is not DType.BYTES]
 rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
@@ -192,9 +199,34 @@ def late(comm: uzipmpi.Comm) -> None:
         assert (found == size * turn + size * (size - 1) // 2).all(), turn
 
 
+def again(comm: uzipmpi.Comm) -> None:
+    """The same calls with new values are planned once; others that use the same memory are not."""
+    stream, rounds = Stream(GPU), 3
+    source, total = (device.allocate(COUNT * 8, GPU) for _ in range(2))
+    planned, before = [], len(comm._endpoint.handle.plans)
+    for turn in range(rounds):
+        for kind, op in itertools.product((np.float32, np.float64), (MPI.SUM, MPI.MAX)):
+            mine = np.full(COUNT, turn + rank, kind)
+            arrays = [Interface(one, mine.dtype.str, (COUNT,)) for one in (source, total)]
+            stream.copy(source[: mine.nbytes], mine.view(np.uint8))
+            comm.Allreduce(*arrays, op, stream=stream)
+            found = np.empty_like(mine)
+            stream.copy(found.view(np.uint8), total[: mine.nbytes])
+            stream.synchronize()
+            sums = size * turn + size * (size - 1) // 2
+            assert (found == (sums if op == MPI.SUM else turn + size - 1)).all(), (turn, kind)
+            comm.Sendrecv(arrays[0], right, turn, arrays[1], left, turn, stream=stream)
+            stream.copy(found.view(np.uint8), total[: mine.nbytes])
+            stream.synchronize()
+            assert (found == turn + left).all(), (turn, kind)
+        planned.append(len(comm._endpoint.handle.plans) - before)
+    assert planned == [6, 8, 10]  # four reductions; with each tag, messages of two types
+    assert comm.stats["Allreduce"].calls == rounds * 4
+
+
 def abandoned() -> None:
     """A peer that never comes: an exception within the time-out, and again at the next call."""
-    comm = uzipmpi.Comm(MPI.COMM_WORLD.Dup(), transport="ipc", timeout=1)
+    comm = uzipmpi.Comm(MPI.COMM_WORLD.Dup(), transport=TRANSPORT, timeout=1)
     comm.Set_errhandler(MPI.ERRORS_RETURN)
     stream = Stream(GPU)
     if rank == 0:
@@ -209,7 +241,7 @@ def abandoned() -> None:
 
 
 def main() -> None:
-    for transport, codec in (("auto", "auto"), ("ipc", "tier")):
+    for transport, codec in (("auto", "auto"), (TRANSPORT, "tier")):
         comm = uzipmpi.Comm(
             MPI.COMM_WORLD.Dup(),
             transport=transport,
@@ -219,13 +251,15 @@ def main() -> None:
         )
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         partly(comm, DType.FLOAT32)  # before they are connected
-        assert not comm.stats["Allreduce"].algorithms["ipc"]
+        assert not comm.stats["Allreduce"].algorithms[TRANSPORT]
         collectives(comm)
-        assert comm.stats["Allreduce"].algorithms["ipc"]
-        if transport == "ipc":
+        assert comm.stats["Allreduce"].algorithms[TRANSPORT]
+        if transport == TRANSPORT:
             messages(comm)
             mixed(comm)
         late(comm)
+        comm.stats.reset()
+        again(comm)
         comm.Free()
     abandoned()
     if rank == 0:
@@ -233,7 +267,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if EMULATED:
         GPU = 0  # each process has emulated GPUs of its own
     reference = MPI.COMM_WORLD.Dup()
     uzipmpi.Comm(reference, compress="always", min_bytes=0, transport="mpi-host")

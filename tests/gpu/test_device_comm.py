@@ -46,10 +46,13 @@ def test_shared_memory(mpirun: Callable[..., str], gpu_module: Path, n: int) -> 
     assert "notes" in mpirun(n, "ranks_shared.py", gpu_module, timeout=300)
 
 
+@pytest.mark.parametrize("transport", ["ipc", "shm"])
 @pytest.mark.parametrize("n", [2, 3])
-def test_connected_gpus(mpirun: Callable[..., str], gpu_module: Path, n: int) -> None:
-    """Processes of one host, each with an emulated GPU whose memory the others reach."""
-    assert "all the same" in mpirun(n, "ranks_linked.py", gpu_module, timeout=300)
+def test_connected_gpus(
+    mpirun: Callable[..., str], gpu_module: Path, n: int, transport: str
+) -> None:
+    """Processes of one host, each with an emulated GPU whose memory the others reach or do not."""
+    assert "all the same" in mpirun(n, "ranks_linked.py", gpu_module, transport, timeout=300)
 
 
 def test_ranks_that_disagree_about_mpi(mpirun: Callable[..., str], gpu_module: Path) -> None:

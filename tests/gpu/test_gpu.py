@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -46,23 +47,48 @@ def test_frames_pass_between_cpu_and_gpu(name: str, pattern: str, dtype: DType) 
     assert (cupy.asnumpy(values) == tensor.memory).all()
 
 
-def test_fewer_blocks_take_longer_and_give_the_same() -> None:
+@pytest.mark.parametrize("call", ["encode", "encode_ans", "decode", "fold", "fold_encode"])
+def test_fewer_blocks_take_longer_and_give_the_same(call: str) -> None:
     """A cap that a launch ignored would show in its time alone."""
-    values = on_device(tensor_of("normal", DType.BFLOAT16, 16_000 * TILE, seed=9))
-    frame = cupy.empty(codec.bound(values.size // 2, DType.BFLOAT16), np.uint8)
-    gpu.encode(values, frame, dtype=DType.BFLOAT16)
-    frame = frame[: codec.info(cupy.asnumpy(frame[:64])).frame_bytes]
+    dtype = DType.BFLOAT16
+    values = on_device(tensor_of("normal", dtype, 16_000 * TILE, seed=9))
+    room = cupy.empty(codec.bound(values.size // 2, dtype), np.uint8)
+    gpu.encode(values, room, dtype=dtype)
+    frame = room[: codec.info(cupy.asnumpy(room[:64])).frame_bytes].copy()
     out, status = cupy.empty_like(values), cupy.zeros(1, np.uint32)
+    calls: dict[str, Callable[[int], None]] = {
+        "encode": lambda most: gpu.encode(values, room, dtype=dtype, max_blocks=most),
+        "encode_ans": lambda most: gpu.encode(
+            values, room, dtype=dtype, codec="ans", max_blocks=most
+        ),
+        "decode": lambda most: gpu.decode(frame, out, status, dtype=dtype, max_blocks=most),
+        "fold": lambda most: gpu.decode_reduce(
+            "max", [frame, frame], out, status, dtype=dtype, max_blocks=most
+        ),
+        "fold_encode": lambda most: gpu.decode_reduce_encode(
+            "max",
+            [frame, frame],
+            room,
+            status,
+            count=values.size // 2,
+            dtype=dtype,
+            out=out,
+            max_blocks=most,
+        ),
+    }
 
     def milliseconds(max_blocks: int) -> float:
         times = []
         for _ in range(5):
             start, stop = cupy.cuda.Event(), cupy.cuda.Event()
             start.record()
-            gpu.decode(frame, out, status, dtype=DType.BFLOAT16, max_blocks=max_blocks)
+            calls[call](max_blocks)
             stop.record()
             stop.synchronize()
             times.append(cupy.cuda.get_elapsed_time(start, stop))
+            if call.startswith(("encode", "fold_encode")):
+                size = codec.info(cupy.asnumpy(room[:64])).frame_bytes
+                gpu.decode(room[:size], out, status, dtype=dtype)
             assert (out == values).all()
         return min(times)
 

@@ -24,6 +24,7 @@ from uzipmpi.typing import Bytes, DType, Tensor
 
 TIMED_OUT, ABORTED, MISMATCH, DAMAGED = 1, 2, 3, 4
 LARGE = 1 << 20
+in_memory = pytest.mark.parametrize("memory", ["device", "host"])
 by_name = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
 
 
@@ -50,13 +51,14 @@ def send_both_ways(
     return found
 
 
+@in_memory
 @by_name
 @pytest.mark.parametrize(
     "pattern", ["normal", "random_bits", "zeros", "constant", "zero_heavy", "special", "wrapped"]
 )
-def test_values_arrive(pattern: str, dtype: DType) -> None:
+def test_values_arrive(pattern: str, dtype: DType, memory: str) -> None:
     """More records than slots, both ways at once, with one alignment and then with the least."""
-    ranks = linked(2)
+    ranks = linked(2, memory=memory)
     tensors = [tensor_of(pattern, dtype, count) for count in (6 * TILE + 77, 9 * TILE)]
     for offset in (0, dtype.itemsize):
         found = send_both_ways(ranks, tensors, offset)
@@ -64,10 +66,11 @@ def test_values_arrive(pattern: str, dtype: DType) -> None:
         assert (found[1] == tensors[0].memory).all()
 
 
+@in_memory
 @pytest.mark.parametrize("codec", ["auto", "tier", "raw"])
 @pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025, 70000])
-def test_counts(count: int, codec: str) -> None:
-    ranks = linked(2, LARGE)
+def test_counts(count: int, codec: str, memory: str) -> None:
+    ranks = linked(2, LARGE, memory)
     tensors = [tensor_of("outliers", DType.BFLOAT16, count, seed) for seed in range(2)]
     found = send_both_ways(ranks, tensors, codec=codec)
     assert (found[0] == tensors[1].memory).all()
@@ -104,10 +107,11 @@ def test_bytes_are_sent_as_they_are() -> None:
     assert (found[0] == backwards).all()
 
 
+@in_memory
 @pytest.mark.parametrize("max_blocks", [1, 2, 5])
-def test_messages_follow_each_other(max_blocks: int) -> None:
+def test_messages_follow_each_other(max_blocks: int, memory: str) -> None:
     """Many more than a ring or the list of openings holds; the sender is far ahead."""
-    sender, receiver = ranks = linked(2)
+    sender, receiver = ranks = linked(2, memory=memory)
     tensors = [tensor_of("normal", DType.FLOAT16, seed % 4 * 600, seed) for seed in range(80)]
     outs = [receiver.room(tensor.nbytes) for tensor in tensors]
     values = [sender.put(tensor.memory) for tensor in tensors]
@@ -120,9 +124,11 @@ def test_messages_follow_each_other(max_blocks: int) -> None:
     assert not any(finish(ranks))
 
 
-def poke(rank: LinkedRank, place: int, words: np.ndarray | np.generic) -> None:
-    """Write to the region for the other rank, as the kernels' structures have it."""
-    region = rank.links._here(1 - rank.rank)
+def poke(
+    rank: LinkedRank, place: int, words: np.ndarray | np.generic, where: int | None = None
+) -> None:
+    """Write to the region for the other rank, or elsewhere, as the kernels' structures have it."""
+    region = rank.links._here(1 - rank.rank) if where is None else where
     source = np.atleast_1d(words).view(np.uint8)
     there = DeviceMemory(region + place, source.size, rank.device, rank)
     rank.stream.copy(there, source)
@@ -135,10 +141,10 @@ def test_flags_go_on_when_their_rounds_begin_again() -> None:
     tensor = tensor_of("normal", DType.BFLOAT16, 8 * TILE)
     for records in (0xFFFE * 2, 2**33 - 4):  # with two slots
         rounds = records // 2
-        poke(sender, 128 * 2 + 8, np.uint64(records))
-        poke(receiver, 128 * 3 + 8, np.uint64(records))
-        poke(sender, 128 * 36 + 16, np.full(2, rounds % 2**32, np.uint32))
-        poke(receiver, 128 * 36, np.full(2, rounds % 2**16 << 48, np.uint64))
+        poke(sender, 8, np.uint64(records), sender.links._ledger(1))
+        poke(receiver, 128 + 8, np.uint64(records), receiver.links._ledger(0))
+        poke(sender, 128 * 35 + 16, np.full(2, rounds % 2**32, np.uint32))
+        poke(receiver, 128 * 35, np.full(2, rounds % 2**16 << 48, np.uint64))
         out = receiver.room(tensor.nbytes)
         sender.exchange(tensor.dtype, sends=[(1, sender.put(tensor.memory))])
         receiver.exchange(tensor.dtype, receives=[(0, out)])
@@ -146,9 +152,10 @@ def test_flags_go_on_when_their_rounds_begin_again() -> None:
         assert not any(finish(ranks))
 
 
+@in_memory
 @pytest.mark.parametrize("other", ["dtype", "count", "word"])
-def test_ends_that_disagree_both_end(other: str) -> None:
-    sender, receiver = linked(2)
+def test_ends_that_disagree_both_end(other: str, memory: str) -> None:
+    sender, receiver = linked(2, memory=memory)
     values = sender.put(np.zeros(40000, np.uint8))
     out = receiver.room(40000 if other != "count" else 39998)
     sender.exchange(DType.BFLOAT16, sends=[(1, values)])
@@ -163,9 +170,10 @@ def test_ends_that_disagree_both_end(other: str) -> None:
     assert "another data type or count" in link.complaint(MISMATCH)
 
 
+@in_memory
 @pytest.mark.parametrize("role", ["send", "receive", "fold"])
-def test_who_waits_in_vain_gives_up(role: str) -> None:
-    rank, other = linked(2)
+def test_who_waits_in_vain_gives_up(role: str, memory: str) -> None:
+    rank, other = linked(2, memory=memory)
     memory = rank.put(np.zeros(40000, np.uint8))
     arguments = {
         "send": {"sends": [(1, memory)]},
@@ -180,8 +188,9 @@ def test_who_waits_in_vain_gives_up(role: str) -> None:
     assert other.finish() == [ABORTED]
 
 
-def test_abort_ends_a_kernel_that_runs() -> None:
-    rank, other = linked(2)
+@in_memory
+def test_abort_ends_a_kernel_that_runs(memory: str) -> None:
+    rank, other = linked(2, memory=memory)
     rank.exchange(DType.FLOAT32, receives=[(1, rank.room(4096))], timeout=60)
     waiter = threading.Thread(target=rank.stream.synchronize)
     begin = time.monotonic()
@@ -195,23 +204,24 @@ def test_abort_ends_a_kernel_that_runs() -> None:
     assert rank.finish() == [ABORTED]
 
 
+@in_memory
 @pytest.mark.parametrize("place", ["flag", "opening", "slot"])
-def test_damage_is_noticed_or_harmless(place: str) -> None:
+def test_damage_is_noticed_or_harmless(place: str, memory: str) -> None:
     """Whatever a peer writes, nothing changes but the memory for what comes from it."""
     generator = np.random.default_rng(len(place))
     noticed = 0
     for _ in range(12):
-        sender, receiver = linked(2)
+        sender, receiver = linked(2, memory=memory)
         count = 2 * TILE
         sender.exchange(
             DType.BFLOAT16,
             sends=[(1, sender.put(tensor_of("outliers", DType.BFLOAT16, count).memory))],
         )
         assert sender.finish() == [0]
-        head = 128 * 36
+        head = 128 * 35
         begin, size = {
             "flag": (head, 6),
-            "opening": (128 * 4 + 21, 19),
+            "opening": (128 * 3 + 21, 19),
             "slot": (head + 128, 8192),
         }[place]
         poke(receiver, begin, generator.integers(0, 256, size, dtype=np.uint8))
@@ -233,11 +243,14 @@ def folded(op: str, tensors: list[Tensor], divisor: int = 1) -> Bytes:
     return out.memory
 
 
+@in_memory
 @by_name
 @pytest.mark.parametrize(("op", "n", "divisor"), [("sum", 2, 1), ("sum", 3, 3), ("prod", 2, 1)])
-def test_folds_are_those_of_the_cpu(op: str, n: int, divisor: int, dtype: DType) -> None:
+def test_folds_are_those_of_the_cpu(
+    op: str, n: int, divisor: int, dtype: DType, memory: str
+) -> None:
     """Each rank sends its tensor to all others, and all fold all of them."""
-    ranks = linked(n)
+    ranks = linked(n, memory=memory)
     tensors = contributions(n, dtype, 3 * TILE + 55)
     results = []
     for rank, tensor in zip(ranks, tensors, strict=True):
@@ -254,10 +267,11 @@ def test_folds_are_those_of_the_cpu(op: str, n: int, divisor: int, dtype: DType)
     assert not any(finish(ranks))
 
 
+@in_memory
 @pytest.mark.parametrize("op", ["min", "max"])
 @pytest.mark.parametrize("count", [0, 5, 1025])
-def test_folds_of_few_values(op: str, count: int) -> None:
-    ranks = linked(2)
+def test_folds_of_few_values(op: str, count: int, memory: str) -> None:
+    ranks = linked(2, memory=memory)
     tensors = contributions(2, DType.BFLOAT16, count)
     results = []
     for rank, tensor in zip(ranks, tensors, strict=True):
@@ -269,10 +283,11 @@ def test_folds_of_few_values(op: str, count: int) -> None:
     assert not any(finish(ranks))
 
 
-def test_reduce_scatter_and_allgather() -> None:
+@in_memory
+def test_reduce_scatter_and_allgather(memory: str) -> None:
     """Two launches of all ranks, each with a shard for every other."""
     n, count = 3, 3 * 1500
-    ranks = linked(n)
+    ranks = linked(n, memory=memory)
     tensors = contributions(n, DType.FLOAT16, count)
     outs = []
     for rank, tensor in zip(ranks, tensors, strict=True):
@@ -305,8 +320,14 @@ def test_a_rank_alone_folds_its_own() -> None:
     assert rank.finish() == [0]
 
 
-def test_two_processes(mpirun: Callable[..., str], gpu_module: Path) -> None:
-    assert "all the same" in mpirun(2, "ranks_link.py", gpu_module, timeout=60)
+@in_memory
+def test_two_processes(mpirun: Callable[..., str], gpu_module: Path, memory: str) -> None:
+    assert "all the same" in mpirun(2, "ranks_link.py", gpu_module, memory, timeout=60)
+
+
+def test_random_rounds(mpirun: Callable[..., str], gpu_module: Path) -> None:
+    arguments = ("--module", gpu_module, "--rounds", 60)
+    assert "all the same" in mpirun(2, "ranks_rounds.py", *arguments, timeout=60)
 
 
 def test_names_of_gpus() -> None:
@@ -321,7 +342,9 @@ def test_what_is_refused() -> None:
     rank, other = linked(2)
     memory, status = rank.room(1000), device.pinned(4)
     handle = other.links.handle
-    with pytest.raises(ValueError, match=r"expected rank 1 of 2 with 2.1 slots, found rank 0 of 2"):
+    with pytest.raises(
+        ValueError, match=r"expected rank 1 of 2 with 2.1 slots in GPU memory, found rank 0"
+    ):
         rank.links.connect(1, rank.links.handle)
     with pytest.raises(ValueError, match=r"peers that are connected, found .0."):
         rank.exchange(DType.BYTES, sends=[(0, memory)])
@@ -339,9 +362,13 @@ def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match=r"peers that are connected, found .1."):
         rank.exchange(DType.BYTES, sends=[(1, memory)])
     rank.links.connect(1, handle)
+    arguments = {"sends": [(1, memory)], "status": status, "timeout": 1}
+    kernel = link.prepare(rank.links, DType.BYTES, **arguments)
     for _ in range(2):
         rank.links.close()
     with pytest.raises(ValueError, match="links that are not closed"):
-        link.exchange(rank.links, rank.stream, DType.BYTES, status=status, timeout=1)
+        kernel.launch(rank.stream)
+    with pytest.raises(ValueError, match="links that are not closed"):
+        link.prepare(rank.links, DType.BYTES, **arguments)
     with pytest.raises(ValueError, match="a rank of at most 9, found rank 9 of 10"):
         link.Links(0, 9, 10, 0)

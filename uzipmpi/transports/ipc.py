@@ -1,6 +1,7 @@
-"""Ranks of one host whose GPUs reach each other's memory: kernels move the values.
+"""Ranks of one host, each with its own GPU: kernels move the values.
 
-Every rank has memory in which its peers' kernels leave records (``kernels.link``). An exchange is
+Every rank has memory in which its peers' kernels leave records (``kernels.link``): that of its GPU,
+where all GPUs reach each other's (``ipc``), or of the host (``shm``). An exchange is
 one kernel on each rank that takes part; the host only queues it. Both ends must queue the exchanges
 of a route in the same order. There are two: ``ordered``, for what all ranks do in the same order,
 collectives and messages that are given a stream; and ``matched``, for messages that MPI matches, in
@@ -11,7 +12,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -23,14 +25,52 @@ from uzipmpi.kernels.link import Fold
 from uzipmpi.transports.failure import failure
 from uzipmpi.typing import DType
 
-__all__ = ["MAX_RANKS", "Ipc", "Lane", "Route", "connect"]
+__all__ = ["MAX_RANKS", "WAYS", "Exchange", "Ipc", "Lane", "Route", "Way", "connect"]
 
 MAX_RANKS = 8
 STATUS_BYTES = 4
-# Smaller messages are there sooner as they are: over NVLink a megabyte takes 3 microseconds
-# (docs/performance.md).
-CODED_BYTES = 8 << 20
 Job = tuple[int, DeviceMemory]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How records get to a peer's GPU; the figures are measured (docs/performance.md).
+
+    Attributes
+    ----------
+    name
+        Of the transport.
+    memory
+        Where they are on their way, for ``kernels.link``.
+    coded_bytes
+        Smaller messages are there sooner as they are.
+    most_sms
+        More multiprocessors than these are of no use; 0: any number is.
+    """
+
+    name: str
+    memory: str
+    coded_bytes: int
+    most_sms: int
+
+
+# Over NVLink a megabyte takes 3 microseconds. Through the host it takes 20, and a few
+# multiprocessors fill the bus.
+WAYS = {
+    "ipc": Way("ipc", "device", coded_bytes=8 << 20, most_sms=0),
+    "shm": Way("shm", "host", coded_bytes=2 << 20, most_sms=48),
+}
+
+
+class Exchange(NamedTuple):
+    """A kernel, and the route whose order it keeps."""
+
+    route: Route
+    kernel: link.Exchange
+
+    def queue(self, stream: Stream) -> None:
+        """Queue it; see :meth:`Route.queue`. What it reads must be there by then."""
+        self.route.queue(self.kernel, stream)
 
 
 class Route:
@@ -42,13 +82,16 @@ class Route:
         The memory, and the peers' memory.
     timeout
         Seconds that a kernel waits for its peer's.
+    way
+        What the links are.
     at_once
         How many exchanges may be under way at a time, all of which must fit the GPU. If it is one,
         each waits for the one before it, whatever their streams are.
     """
 
-    def __init__(self, links: link.Links, timeout: float, at_once: int = 1) -> None:
+    def __init__(self, links: link.Links, timeout: float, way: Way, at_once: int = 1) -> None:
         self.links = links
+        self._way = way
         self._at_once = at_once
         self._timeout = timeout
         self._status = device.pinned(STATUS_BYTES, links.device)
@@ -57,9 +100,8 @@ class Route:
         self._last: Stream | None = None
         self._lock = threading.Lock()
 
-    def queue(
+    def prepare(
         self,
-        stream: Stream,
         dtype: DType,
         config: Config,
         *,
@@ -67,13 +109,11 @@ class Route:
         receives: Sequence[Job] = (),
         fold: Fold | None = None,
         word: int = 0,
-    ) -> None:
-        """Queue an exchange in a stream; nothing is waited for.
+    ) -> Exchange:
+        """Return an exchange, which can be queued any number of times while its memory lives.
 
         Parameters
         ----------
-        stream
-            Where the kernel goes. What it reads must be there by then.
         dtype
             Of all values.
         config
@@ -84,6 +124,24 @@ class Route:
             A reduction over all ranks.
         word
             What must be the same on both ends.
+        """
+        kernel = link.prepare(
+            self.links,
+            dtype,
+            sends=sends,
+            receives=receives,
+            fold=fold,
+            word=word,
+            status=self._status,
+            codec=self._codec(config, sends),
+            max_blocks=self._most_sms(config),
+            at_once=self._at_once,
+            timeout=self._timeout,
+        )
+        return Exchange(self, kernel)
+
+    def queue(self, kernel: link.Exchange, stream: Stream) -> None:
+        """Queue an exchange in a stream; nothing is waited for.
 
         Raises
         ------
@@ -94,20 +152,17 @@ class Route:
             self.check()
             if self._at_once == 1:
                 self._follow(stream)
-            link.exchange(
-                self.links,
-                stream,
-                dtype,
-                sends=sends,
-                receives=receives,
-                fold=fold,
-                word=word,
-                status=self._status,
-                codec=_codec(config, sends),
-                max_blocks=config.max_sms,
-                at_once=self._at_once,
-                timeout=self._timeout,
-            )
+            kernel.launch(stream)
+
+    def _codec(self, config: Config, sends: Sequence[Job]) -> str:
+        small = all(memory.size < self._way.coded_bytes for _, memory in sends)
+        if config.codec == "auto" and small:
+            return "raw"
+        return "auto" if config.codec == "ans" else config.codec  # whose blocks are too large
+
+    def _most_sms(self, config: Config) -> int:
+        limits = [limit for limit in (config.max_sms, self._way.most_sms) if limit]
+        return min(limits, default=0)
 
     def _follow(self, stream: Stream) -> None:
         """Let the exchange come after the one before it, in whatever stream that is.
@@ -138,12 +193,6 @@ class Route:
             self._last.synchronize()
 
 
-def _codec(config: Config, sends: Sequence[Job]) -> str:
-    if config.codec == "auto" and all(memory.size < CODED_BYTES for _, memory in sends):
-        return "raw"
-    return "auto" if config.codec == "ans" else config.codec  # whose blocks are too large
-
-
 class Lane:
     """The messages from one rank to another, on one of the two: their kernels, one by one.
 
@@ -167,11 +216,11 @@ class Lane:
 
     def send(self, dtype: DType, config: Config, memory: DeviceMemory) -> None:
         """Queue the sender's kernel."""
-        self.route.queue(self.stream, dtype, config, sends=[(self._peer, memory)])
+        self.route.prepare(dtype, config, sends=[(self._peer, memory)]).queue(self.stream)
 
     def receive(self, dtype: DType, config: Config, memory: DeviceMemory) -> None:
         """Queue the receiver's kernel."""
-        self.route.queue(self.stream, dtype, config, receives=[(self._peer, memory)])
+        self.route.prepare(dtype, config, receives=[(self._peer, memory)]).queue(self.stream)
 
 
 class Ipc:
@@ -185,11 +234,15 @@ class Ipc:
         Of the communicator.
     config
         The options that ranks have agreed on.
+    way
+        How values get to the peers.
 
     Attributes
     ----------
     device
         The GPU.
+    name
+        Of the transport: ``ipc`` or ``shm``.
     ordered, matched
         The two routes.
     stream
@@ -198,14 +251,17 @@ class Ipc:
         The messages to and from each rank.
     """
 
-    def __init__(self, ordinal: int, rank: int, size: int, config: Config) -> None:
+    def __init__(self, ordinal: int, rank: int, size: int, config: Config, way: Way) -> None:
         self.device = ordinal
+        self.name = way.name
         room = config.max_staging_bytes // 2
-        self.ordered = Route(link.Links(ordinal, rank, size, room), config.timeout)
+
+        def links() -> link.Links:
+            return link.Links(ordinal, rank, size, room, way.memory)
+
+        self.ordered = Route(links(), config.timeout, way)
         # A message each way with every peer may be under way at a time.
-        self.matched = Route(
-            link.Links(ordinal, rank, size, room), config.timeout, at_once=2 * (size - 1)
-        )
+        self.matched = Route(links(), config.timeout, way, at_once=2 * (size - 1))
         self.stream = Stream(ordinal)
         self.outgoing = [Lane(self.matched, peer) for peer in range(size)]
         self.incoming = [Lane(self.matched, peer) for peer in range(size)]
@@ -247,6 +303,9 @@ class Ipc:
 def connect(comm: MPI.Intracomm, ordinal: int | None, config: Config) -> Ipc | str:
     """Connect the GPUs of all ranks, which share a host; collective.
 
+    By ``ipc`` if all reach each other's memory, else by ``shm``, unless the option ``transport``
+    names one of them.
+
     Parameters
     ----------
     comm
@@ -267,17 +326,29 @@ def connect(comm: MPI.Intracomm, ordinal: int | None, config: Config) -> Ipc | s
         return "not every rank has a GPU"
     if len(set(identities)) < len(identities):
         return "ranks share a GPU"
-    reached = [theirs == mine or link.can_access(ordinal, theirs) for theirs in identities]
-    if not all(comm.allgather(all(reached))):
-        return "not every GPU reaches the memory of all others"
-    ipc: Any = _attempt(lambda: Ipc(ordinal, comm.Get_rank(), comm.Get_size(), config))
+    found: Ipc | str = ""
+    if config.transport != "shm":
+        reached = [theirs == mine or link.can_access(ordinal, theirs) for theirs in identities]
+        found = "not every GPU reaches the memory of all others"
+        if all(comm.allgather(all(reached))):
+            found = _connect(comm, ordinal, config, WAYS["ipc"])
+    if config.transport == "ipc" or isinstance(found, Ipc):
+        return found
+    last = _connect(comm, ordinal, config, WAYS["shm"])
+    return last if isinstance(last, Ipc) or not found else f"{found}; through the host: {last}"
+
+
+def _connect(comm: MPI.Intracomm, ordinal: int, config: Config, way: Way) -> Ipc | str:
+    """Connect in one way; collective."""
+    rank, size = comm.Get_rank(), comm.Get_size()
+    ipc: Any = _attempt(lambda: Ipc(ordinal, rank, size, config, way))
     offers = comm.allgather(ipc if isinstance(ipc, str) else ipc.handles)
     refusal = next((offer for offer in offers if isinstance(offer, str)), "")
     if not refusal:
 
         def connect_all() -> str:
             for peer, handles in enumerate(offers):
-                if peer != comm.Get_rank():
+                if peer != rank:
                     ipc.connect(peer, handles)
             return ""
 
@@ -291,5 +362,5 @@ def _attempt(action: Any) -> Any:
     """Return what it returns, or in words what the driver says is wrong: all ranks must go on."""
     try:
         return action()
-    except (RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         return str(error) or type(error).__name__
