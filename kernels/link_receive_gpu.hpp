@@ -14,7 +14,7 @@ namespace uzip::gpu {
 
 // Tiles of a warp that are there or on their way: two where they are small.
 template <DType kDType>
-constexpr int kStages = float_format(kDType).itemsize <= 2 ? 2 : 1;
+constexpr int kStages = kLargeShared && float_format(kDType).itemsize <= 2 ? 2 : 1;
 
 // What a block knows of a message that comes.
 template <DType kDType>
@@ -107,7 +107,8 @@ class Fetcher {
   }
 
  private:
-  static constexpr int kLooks = kLanes / kMaxPeers;  // records of a peer that are looked for at once
+  static constexpr int kLooks =
+      kLanes / kMaxPeers;  // records of a peer that are looked for at once
   static constexpr uint32_t kLookers = 0x11111111u;  // lanes that do so for the same turn
   static_assert(kLooks == 4);
   static constexpr uint32_t kNone = ~uint32_t{0};

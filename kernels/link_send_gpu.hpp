@@ -1,10 +1,11 @@
 // The sender's part of a block: it chooses how to code the message, codes its records, and stores
 // them to the peer's memory.
 //
-// Tiles are coded in shared memory, one behind the other as the record has them, and stored together
-// in pieces of 16 bytes, which leave the memory free at once: lines of the link that are written in
-// part cost as much as whole ones. No worker makes a fence, which would wait for all it has stored:
-// the last warp does, for all that the others have finished meanwhile, and raises the flags.
+// Tiles are coded in shared memory, one behind the other as the record has them, and stored
+// together in pieces of 16 bytes, which leave the memory free at once: lines of the link that are
+// written in part cost as much as whole ones. No worker makes a fence, which would wait for all it
+// has stored: the last warp does, for all that the others have finished meanwhile, and raises the
+// flags.
 #pragma once
 
 #include "frame_decode_gpu.hpp"
@@ -269,9 +270,9 @@ class Sender {
     ask_for_tile<kMenu>(next);
     int tail_bytes = kNotCodable;
     if (codable) {
-      tail_bytes = encode_digits<kDType, kMenu>(
-          code, tables, values, digits, place, mine.offsets,
-          reinterpret_cast<uint32_t*>(place + code.stride), lane_);
+      tail_bytes =
+          encode_digits<kDType, kMenu>(code, tables, values, digits, place, mine.offsets,
+                                       reinterpret_cast<uint32_t*>(place + code.stride), lane_);
     }
     return end_tile<kDType>(code.stride, tail_bytes, values, true, place, lane_);
   }
@@ -329,7 +330,7 @@ class Sender {
   UZIP_DEVICE void post(uint32_t turn, uint64_t flag) const {
     Mailboxes& mail = SendRoom<kDType>::get().mail;
     while (turn - load_acquire_block(&mail.published[warp()]) >= kMailboxRecords) pause();
-    mail.flags[warp()][turn % kMailboxRecords] = flag;
+    store_relaxed_block(&mail.flags[warp()][turn % kMailboxRecords], flag);
     store_release_block(&mail.posted[warp()], turn + 1);
   }
 
@@ -361,7 +362,7 @@ UZIP_DEVICE void raise_flags(Mailboxes& mail, const Link& link, uint64_t sequenc
       for (; published != posted; ++published) {
         const uint64_t record = sequence + turns.first + uint64_t{published} * turns.step;
         store_relaxed_system(link.sent_flags() + RecordPlace::of(record, link.here.slots_log2).slot,
-                             mail.flags[worker][published % kMailboxRecords]);
+                             load_relaxed_block(&mail.flags[worker][published % kMailboxRecords]));
       }
       if (has_worker) store_release_block(&mail.published[worker], published);
     } else if (any32(!left)) {
