@@ -215,6 +215,8 @@ void store_relaxed_system(Word* place, Word word) {
 inline void fence_system() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 inline uint32_t load_acquire_block(const uint32_t* place) { return *place; }
 inline void store_release_block(uint32_t* place, uint32_t word) { *place = word; }
+inline uint64_t load_relaxed_block(const uint64_t* place) { return *place; }
+inline void store_relaxed_block(uint64_t* place, uint64_t word) { *place = word; }
 inline uint64_t nanoseconds() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

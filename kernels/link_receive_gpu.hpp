@@ -14,7 +14,7 @@ namespace uzip::gpu {
 
 // Tiles of a warp that are there or on their way: two where they are small.
 template <DType kDType>
-constexpr int kStages = float_format(kDType).itemsize <= 2 ? 2 : 1;
+constexpr int kStages = kLargeShared && float_format(kDType).itemsize <= 2 ? 2 : 1;
 
 // What a block knows of a message that comes.
 template <DType kDType>
