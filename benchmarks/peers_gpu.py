@@ -337,7 +337,7 @@ PEERS: dict[str, Callable[[Slots], Peer]] = {
 }
 
 
-SAMPLE_BYTES = 64 << 20
+SAMPLE_BYTES = 16 << 20
 
 
 def make_slots(data: str, dtype: DType, size: int) -> Slots:
