@@ -142,6 +142,7 @@ class Block {
   struct Copy {
     void* to;
     const void* from;
+    size_t bytes;
   };
   struct Coroutine {
     std::deque<std::vector<Copy>> copies{1};
@@ -274,9 +275,7 @@ inline void atomic_max(uint32_t* place, uint32_t word) {
   if (word > *place) *place = word;
 }
 
-inline void copy_later(void* to, const void* from) {
-  emulation::running->copy_later(to, from, 16);
-}
+inline void copy_later(void* to, const void* from) { emulation::running->copy_later(to, from, 16); }
 inline void copy_word_later(void* to, const void* from) {
   emulation::running->copy_later(to, from, 4);
 }

@@ -12,13 +12,13 @@ namespace uzip::gpu {
 
 // The largest types have not the shared memory for it.
 template <DType kDType, FoldPlan kPlan>
-constexpr bool kFoldsAhead = kPlan != FoldPlan::kAny &&
-                             (kLargeShared ? float_format(kDType).itemsize <= 4
-                                           : kPlan == FoldPlan::kPair &&
-                                                 float_format(kDType).itemsize <= 2);
+constexpr bool kFoldsAhead =
+    kPlan != FoldPlan::kAny &&
+    (kLargeShared ? float_format(kDType).itemsize <= 4
+                  : kPlan == FoldPlan::kPair && float_format(kDType).itemsize <= 2);
 
-// Calls code.run<kDType, plan>() for the plan of a fold, of which `rounds` says whether its result is
-// to be rounded.
+// Calls code.run<kDType, plan>() for the plan of a fold, of which `rounds` says whether its result
+// is to be rounded.
 template <DType kDType, typename Code>
 const char* with_plan(const Fold& fold, bool rounds, const Code& code) {
   if constexpr (kFoldsAhead<kDType, FoldPlan::kPair>) {
@@ -32,10 +32,9 @@ const char* with_plan(const Fold& fold, bool rounds, const Code& code) {
 
 // Blocks on a multiprocessor, as many as shared memory has room for.
 template <DType kDType, FoldPlan kPlan>
-constexpr int kFoldResident =
-    float_format(kDType).itemsize > 2 || kPlan == FoldPlan::kAny ? 2
-    : kPlan == FoldPlan::kPair                                   ? 4
-                                                                 : 3;
+constexpr int kFoldResident = float_format(kDType).itemsize > 2 || kPlan == FoldPlan::kAny ? 2
+                              : kPlan == FoldPlan::kPair                                   ? 4
+                                                                                           : 3;
 
 // A lane's values of a tile, in registers: where decoders put them.
 template <DType kDType>
@@ -94,8 +93,8 @@ class InputTiles {
                             kTileBytes / kAlignment, lane_);
         }
       } else if (is_framed(input)) {
-        fetched = input.tier.fetch(Tier::directory_in(fetching.next, tile, lane_), tile, stage,
-                                   lane_);
+        fetched =
+            input.tier.fetch(Tier::directory_in(fetching.next, tile, lane_), tile, stage, lane_);
       }
     }
     fetching.fetched = fetched;
@@ -108,7 +107,8 @@ class InputTiles {
     const OpenInput<kDType>& input = input_at(i);
     if (input.values != nullptr) {
       const auto* values = reinterpret_cast<const uint8_t*>(stage.chunks);
-      if (!input.aligned) values = input.values + uint64_t{tile} * float_format(kDType).tile_bytes();
+      if (!input.aligned)
+        values = input.values + uint64_t{tile} * float_format(kDType).tile_bytes();
       sink.load(values, input.aligned, lane_);
       return true;
     }
@@ -163,8 +163,9 @@ class InputTiles {
 // What became of a tile.
 enum class Folded { kYes, kNotFetched, kMalformed };
 
-// A warp's tiles, one after the other: prepare(tile), then fetch(tile), then fold(tile, next), which
-// prepares the next one; and so on from fetch(). What it knows of its inputs is in shared memory.
+// A warp's tiles, one after the other: prepare(tile), then fetch(tile), then fold(tile, next),
+// which prepares the next one; and so on from fetch(). What it knows of its inputs is in shared
+// memory.
 template <DType kDType, FoldPlan kPlan>
 class TileFolder;
 
@@ -231,8 +232,8 @@ class TileFolder<kDType, FoldPlan::kPair> {
         Run<kDType> result{};
 #pragma unroll
         for (int i = 0; i < kLaneRow; ++i) {
-          const auto sum = Operator::apply(Row<kDType>::widen(a, i),
-                                           Row<kDType>::widen(rows.rows[row], i));
+          const auto sum =
+              Operator::apply(Row<kDType>::widen(a, i), Row<kDType>::widen(rows.rows[row], i));
           Row<kDType>::narrow(sum, i, result);
         }
         rows.rows[row] = result;
@@ -245,9 +246,7 @@ class TileFolder<kDType, FoldPlan::kPair> {
     return *reinterpret_cast<Stage<kDType>*>(Room::warp().second.stage);
   }
   UZIP_DEVICE static uint8_t* values() { return Room::warp().first.values; }
-  UZIP_DEVICE static typename Tiles::Fetching& fetching(int i) {
-    return Room::warp().fetching[i];
-  }
+  UZIP_DEVICE static typename Tiles::Fetching& fetching(int i) { return Room::warp().fetching[i]; }
 
   Tiles tiles_;
 };

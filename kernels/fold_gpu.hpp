@@ -256,7 +256,8 @@ struct alignas(16) FoldWarpRoom {
     LevelRoom<kDType> levels;
     OffsetRoom<kDType> offsets;
   };
-  // Of an input's tile that is fetched, and of the one after. In registers they would be in the way.
+  // Of an input's tile that is fetched, and of the one after. In registers they would be in the
+  // way.
   struct Fetching {
     DirectoryRoom next;
     typename TierFrame<kDType>::Fetched fetched;

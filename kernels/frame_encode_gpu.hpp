@@ -33,8 +33,7 @@ struct GroupPlan {
   template <DType kDType>
   UZIP_DEVICE static GroupPlan of(const Choice& choice, uint64_t count) {
     const auto code = TileCode::of<kDType>(choice.parameters);
-    return {code, choice.digits,
-            Sections::of(count, float_format(kDType).itemsize, code.stride)};
+    return {code, choice.digits, Sections::of(count, float_format(kDType).itemsize, code.stride)};
   }
 };
 
@@ -220,15 +219,15 @@ UZIP_DEVICE bool has_room_for_tails(uint64_t count, const TierParameters& parame
          raw_bytes <= kMostBytes;
 }
 
-// Codes the groups of a frame with several blocks. `Source` has the face of TensorSource, `Room` what
-// EncodeRoom has for dense tiles.
+// Codes the groups of a frame with several blocks. `Source` has the face of TensorSource, `Room`
+// what EncodeRoom has for dense tiles.
 template <DType kDType, typename Source, typename Room = EncodeRoom<kDType>>
 class GroupEncoder {
  public:
   static constexpr FloatFormat kFormat = float_format(kDType);
 
-  UZIP_DEVICE GroupEncoder(Source& source, uint8_t* frame, EncodeScratch* scratch,
-                           Room& room, Part part)
+  UZIP_DEVICE GroupEncoder(Source& source, uint8_t* frame, EncodeScratch* scratch, Room& room,
+                           Part part)
       : source_(source),
         frame_(frame),
         scratch_(scratch),
@@ -276,7 +275,8 @@ class GroupEncoder {
   }
   // Where the head of this warp's tile of a group goes.
   UZIP_DEVICE uint8_t* head_of(uint32_t group) const {
-    return frame_ + kHeaderBytes + uint64_t{tile_of(group)} * static_cast<uint32_t>(plan_.code.stride);
+    return frame_ + kHeaderBytes +
+           uint64_t{tile_of(group)} * static_cast<uint32_t>(plan_.code.stride);
   }
   UZIP_DEVICE uint32_t groups() const { return static_cast<uint32_t>(plan_.sections.groups); }
 
@@ -288,7 +288,8 @@ class GroupEncoder {
     return result;
   }
   UZIP_DEVICE CodedTile begin_tile(uint32_t group, int turn) const {
-    return {group, turn, 0, 0, 0, true, tile_of(group) < static_cast<uint32_t>(plan_.sections.tiles)};
+    return {
+        group, turn, 0, 0, 0, true, tile_of(group) < static_cast<uint32_t>(plan_.sections.tiles)};
   }
 
   // Codes the values of the tile that `result` says.
@@ -321,14 +322,14 @@ class GroupEncoder {
     wait_copies<0>();
     if constexpr (kShared) sync_lanes();
     uint32_t digits[kQuads];
-    const bool codable = split_rows<kDType, kMenu>(plan_.code, plan_.digits, StagedRows<kDType>{stage}, head,
-                                                   offsets(), lane_, digits);
+    const bool codable = split_rows<kDType, kMenu>(
+        plan_.code, plan_.digits, StagedRows<kDType>{stage}, head, offsets(), lane_, digits);
     if constexpr (kShared) sync_lanes();
     source_.fetch(tile_of(result->group + part_.blocks), stage);
     int bytes = kNotCodable;
     if (codable) {
       bytes = encode_digits<kDType, kMenu>(plan_.code, room_.tables, values, digits, head,
-                                                   offsets(), tail(result->turn), lane_);
+                                           offsets(), tail(result->turn), lane_);
     }
     note(bytes, values, result);
   }
@@ -351,10 +352,10 @@ class GroupEncoder {
     const auto thread = static_cast<uint64_t>(thread_index());
     uint8_t* remainder = frame_ + plan_.sections.remainder;
     source_.write_remainder(remainder);
-    zero_bytes(remainder + plan_.sections.remainder_bytes, frame_ + plan_.sections.directory, thread,
-               kThreads);
-    zero_bytes(frame_ + plan_.sections.tile_entry(plan_.sections.tiles), frame_ + plan_.sections.tails, thread,
-               kThreads);
+    zero_bytes(remainder + plan_.sections.remainder_bytes, frame_ + plan_.sections.directory,
+               thread, kThreads);
+    zero_bytes(frame_ + plan_.sections.tile_entry(plan_.sections.tiles),
+               frame_ + plan_.sections.tails, thread, kThreads);
   }
 
   // Called by all blocks when their groups are done; the last one writes the header. `raw`: instead
@@ -368,8 +369,8 @@ class GroupEncoder {
       } else if (overflow) {
         source_.write_raw_frame(frame_, {0, 1});
       } else if (thread_index() == 0) {
-        write_header(frame_, kDType, Codec::kTier, source_.count(), plan_.sections.tails + body, body,
-                     room_.choice.parameters);
+        write_header(frame_, kDType, Codec::kTier, source_.count(), plan_.sections.tails + body,
+                     body, room_.choice.parameters);
       }
     });
   }
@@ -395,8 +396,8 @@ class GroupEncoder {
     if (last_.coded) {
       store_tail(to, tail(last_.turn), last_.bytes, lane_);
     } else {
-      copy_bytes(to, source_.values_again(tile) + plan_.code.stride, static_cast<uint64_t>(last_.bytes),
-                 static_cast<uint64_t>(lane_), kLanes);
+      copy_bytes(to, source_.values_again(tile) + plan_.code.stride,
+                 static_cast<uint64_t>(last_.bytes), static_cast<uint64_t>(lane_), kLanes);
     }
     if (lane_ == 0) {
       const auto kind = static_cast<int>(last_.coded ? TileKind::kCoded : TileKind::kRaw);

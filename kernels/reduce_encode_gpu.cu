@@ -109,11 +109,14 @@ class FoldSource {
     if constexpr (kFoldsAhead<kDType, kPlan>) {
       TileFolder<kDType, kPlan> folder;
       const Folded folded = folder.fold(tile, next, [&](const RowSink<kDType>& rows) {
+        sync_lanes();  // others may still decode from there
         rows.store(room(), true, lane);
         keep(rows);
       });
       if (folded == Folded::kMalformed && lane == 0) report(Room::get().status, FrameStatus::kTile);
       if (folded != Folded::kNotFetched) return;
+      wait_copies<0>();  // to what is used now
+      sync_lanes();
     }
     Folding::call_fold_tile(tile, {room(), true, false});
     RowSink<kDType> rows;
@@ -166,9 +169,9 @@ struct RoomCoder {
     auto& room = AllRooms<kDType, kPlan>::get().encode;
     auto& mine = FoldRoom<kDType, kPlan>::warp();
     const GroupPlan& plan = room.shared_plan;
-    bytes = encode_dense_tile<kDType, kMenu>(plan.code, plan.digits, room.tables,
-                                             mine.first.values, true, head, mine.third.offsets,
-                                             mine.second.made_tail, thread_index() % kLanes);
+    bytes = encode_dense_tile<kDType, kMenu>(plan.code, plan.digits, room.tables, mine.first.values,
+                                             true, head, mine.third.offsets, mine.second.made_tail,
+                                             thread_index() % kLanes);
   }
 
   UZIP_DEVICE_CALL static int code(uint8_t* head) {

@@ -19,7 +19,7 @@ constexpr uint32_t kLevelCost = 1;
 // What it costs that coders are not compiled for a menu, which are half as fast; and that digits
 // beyond the first level have 3 bits, which take a seventh more time to decode.
 constexpr uint32_t kAnyMenuCost = 8;
-constexpr uint32_t kThreeBitsCost = 1;
+constexpr uint32_t kThreeBitsCost = 2;
 
 // Symbols are counted in several copies of a histogram, or most lanes would wait for the same few
 // counters.
