@@ -278,6 +278,15 @@ UZIP_DEVICE void copy_later(void* to, const void* from) {
   *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
 #endif
 }
+// The same of 4 bytes.
+UZIP_DEVICE void copy_word_later(void* to, const void* from) {
+#if UZIP_PTX
+  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place), "l"(from) : "memory");
+#else
+  *static_cast<uint32_t*>(to) = *static_cast<const uint32_t*>(from);
+#endif
+}
 UZIP_DEVICE void commit_copies() {
 #if UZIP_PTX
   asm volatile("cp.async.commit_group;" ::: "memory");
