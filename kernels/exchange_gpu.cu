@@ -161,7 +161,7 @@ Shape choose_shape(int max_blocks, int at_once) {
 
 // Whether coding takes longer than the link: where some blocks only code and others only decode, or
 // there are few of them; and small messages take as long as their last tile.
-bool is_short_of_blocks(const Exchange& exchange) {
+inline bool is_short_of_blocks(const Exchange& exchange) {
   constexpr int kFewBlocks = 48;
   constexpr uint64_t kSmall = uint64_t{128} << 20;
   if (exchange.n_links > 0 && exchange.links[0].through_host) return false;

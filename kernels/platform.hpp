@@ -70,7 +70,8 @@
 
 #define UZIP_DEVICE __device__ __forceinline__
 // Of code that is too large to become part of each caller.
-#define UZIP_DEVICE_CALL __device__ __noinline__
+// Inline, as a header's functions must be, but called.
+#define UZIP_DEVICE_CALL inline __device__ __noinline__
 // A kernel whose blocks have `threads` threads, and of whose blocks a multiprocessor should hold
 // `blocks`.
 #define UZIP_KERNEL(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
