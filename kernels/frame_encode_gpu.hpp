@@ -200,15 +200,15 @@ UZIP_DEVICE bool has_room_for_tails(uint64_t count, const TierParameters& parame
          raw_bytes <= kMostBytes;
 }
 
-// Codes the groups of a frame with several blocks. `Source` has the face of TensorSource, `Room` what
-// EncodeRoom has for dense tiles.
+// Codes the groups of a frame with several blocks. `Source` has the face of TensorSource, `Room`
+// what EncodeRoom has for dense tiles.
 template <DType kDType, typename Source, typename Room = EncodeRoom<kDType>>
 class GroupEncoder {
  public:
   static constexpr FloatFormat kFormat = float_format(kDType);
 
-  UZIP_DEVICE GroupEncoder(Source& source, uint8_t* frame, EncodeScratch* scratch,
-                           Room& room, Part part)
+  UZIP_DEVICE GroupEncoder(Source& source, uint8_t* frame, EncodeScratch* scratch, Room& room,
+                           Part part)
       : source_(source),
         frame_(frame),
         scratch_(scratch),

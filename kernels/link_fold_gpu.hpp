@@ -15,88 +15,62 @@ UZIP_DEVICE_CALL bool call_decode_to_room(ArrivedTile tile) {
   return decode_arrived<kDType>(tile, sink);
 }
 
-// What folds of two tensors and of more have in common.
+// What folds of two tensors and of more have in common; all of it is in shared memory. `turn`: of a
+// warp's rooms for own tiles.
 template <DType kDType>
-class FoldTiles {
- public:
+struct FoldTiles {
   static constexpr int kTileBytes = float_format(kDType).tile_bytes();
 
-  UZIP_DEVICE FoldTiles(const LinkFold& fold, const Records& records, const WorkerTurns& turns)
-      : fold_(fold),
-        records_(records),
-        fetcher_(records, turns, fold.n_peers),
-        lane_(thread_index() % kLanes) {}
-
-  UZIP_DEVICE uint8_t* own_room() const { return own_room(own_turn_); }
-  UZIP_DEVICE static uint8_t* values_room() {
-    return ReceiveRoom<kDType>::get().warps[thread_index() / kLanes].values;
+  UZIP_DEVICE static const LinkFold& fold() { return LinkFoldRoom<kDType>::get().fold; }
+  UZIP_DEVICE static const Records& records() { return ReceiveRoom<kDType>::get().records; }
+  UZIP_DEVICE static int lane() { return thread_index() % kLanes; }
+  UZIP_DEVICE static uint8_t* own_room(int turn) {
+    return LinkFoldRoom<kDType>::get().own[thread_index() / kLanes][turn];
   }
+  UZIP_DEVICE static bool has_aligned_own() { return is_aligned(fold().own, kAlignment); }
 
-  // Waits for the next tile of another rank. False: it will not come.
-  UZIP_DEVICE bool take(ArrivedTile* tile) { return fetcher_.take(tile); }
-
-  // Its values in shared memory. Null: it is malformed.
-  UZIP_DEVICE const uint8_t* values_of(const ArrivedTile& tile, bool partial) const {
+  // The values of another rank's tile. Null: it is malformed.
+  UZIP_DEVICE static const uint8_t* values_of(const ArrivedTile& tile, bool partial) {
     if (partial || is_plain<kDType>(tile.entry)) return tile.bytes;
     const bool good = call_decode_to_room<kDType>(tile);
     sync_lanes();
-    return good ? values_room() : nullptr;
+    return good ? ReceiveRoom<kDType>::get().warps[thread_index() / kLanes].values : nullptr;
   }
-  // What take() gave is no longer needed.
-  UZIP_DEVICE void release() { fetcher_.release(); }
-
-  UZIP_DEVICE bool complain() const {
-    if (lane_ == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
+  UZIP_DEVICE static bool complain() {
+    if (lane() == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
     return false;
   }
 
   // Where own values are aligned, asks for a whole tile of them, which comes with what is asked for
-  // next. kLater: while the own tile before is still needed.
-  template <bool kLater>
-  UZIP_DEVICE void ask_for_own(uint32_t tile) const {
-    if (tile >= records_.tiles || !is_aligned(fold_.own, kAlignment)) return;
-    const int turn = kLater ? (own_turn_ + 1) % kStages<kDType> : own_turn_;
+  // next.
+  UZIP_DEVICE static void ask_for_own(uint32_t tile, int turn) {
+    if (tile >= records().tiles || !has_aligned_own()) return;
     copy_chunks_later(reinterpret_cast<Chunk*>(own_room(turn)),
-                      fold_.own + uint64_t{tile} * kTileBytes, kTileBytes / kAlignment, lane_);
+                      fold().own + uint64_t{tile} * kTileBytes, kTileBytes / kAlignment, lane());
   }
-  UZIP_DEVICE void next_own() { own_turn_ = (own_turn_ + 1) % kStages<kDType>; }
-
   // This rank's own tile, once others' have been taken, with which it comes; and whether it is
   // aligned. Lanes write what they alone have read, so the result may be stored there.
-  UZIP_DEVICE const uint8_t* own(uint32_t tile, bool partial, bool* aligned) const {
-    const uint8_t* values = fold_.own + uint64_t{tile} * kTileBytes;
-    *aligned = partial || is_aligned(fold_.own, kAlignment);
+  UZIP_DEVICE static const uint8_t* own(uint32_t tile, bool partial, int turn, bool* aligned) {
+    const uint8_t* values = fold().own + uint64_t{tile} * kTileBytes;
+    *aligned = partial || has_aligned_own();
     if (partial) {
       sync_lanes();  // the room may still be read
-      copy_values<kDType>(own_room(), values, records_.remaining, lane_);
+      copy_values<kDType>(own_room(turn), values, records().remaining, lane());
       sync_lanes();
     }
-    return *aligned ? own_room() : values;
+    return *aligned ? own_room(turn) : values;
   }
 
   // Where a tile of the result goes; one that is partial is to be finished.
-  UZIP_DEVICE MemorySink<kDType> result(uint32_t tile, bool partial) const {
-    uint8_t* out = fold_.out + uint64_t{tile} * kTileBytes;
-    return {partial ? own_room() : out, partial || is_aligned(fold_.out, kAlignment), lane_};
+  UZIP_DEVICE static MemorySink<kDType> result(uint32_t tile, bool partial, int turn) {
+    uint8_t* out = fold().out + uint64_t{tile} * kTileBytes;
+    return {partial ? own_room(turn) : out, partial || is_aligned(fold().out, kAlignment), lane()};
   }
-  UZIP_DEVICE void finish_partial(uint32_t tile) const {
+  UZIP_DEVICE static void finish_partial(uint32_t tile, int turn) {
     sync_lanes();
-    copy_values<kDType>(fold_.out + uint64_t{tile} * kTileBytes, own_room(), records_.remaining,
-                        lane_);
+    copy_values<kDType>(fold().out + uint64_t{tile} * kTileBytes, own_room(turn),
+                        records().remaining, lane());
   }
-
-  UZIP_DEVICE const LinkFold& fold() const { return fold_; }
-
- private:
-  UZIP_DEVICE static uint8_t* own_room(int turn) {
-    return LinkFoldRoom<kDType>::get().own[thread_index() / kLanes][turn];
-  }
-
-  const LinkFold& fold_;
-  const Records records_;
-  Fetcher<kDType> fetcher_;
-  int own_turn_ = 0;
-  int lane_;
 };
 
 // The sum of neighbouring values, as a row has them; `scale`: exact.
@@ -169,9 +143,34 @@ struct RowPairs {
     }
   }
 };
+// A tile to be folded.
+struct FoldTurn {
+  uint32_t record;
+  uint32_t tile;
+  uint32_t next;  // of this warp's
+  bool is_last;   // of the record
+  bool partial;   // the values behind the last whole tile
+};
+
+// All but sums of whole tiles. A call, so that the registers are for these.
 template <DType kDType>
-UZIP_DEVICE_CALL void fold_rows(ReduceOp op, RowPairs<kDType> rows) {
-  with_operator(op, rows);
+UZIP_DEVICE_CALL bool fold_any(ArrivedTile arrived, uint32_t tile, bool partial, int own_turn) {
+  using Tiles = FoldTiles<kDType>;
+  const LinkFold& fold = Tiles::fold();
+  const uint8_t* theirs = Tiles::values_of(arrived, partial);
+  if (theirs == nullptr) return false;
+  bool aligned;
+  const uint8_t* own = Tiles::own(tile, partial, own_turn, &aligned);
+  const bool own_first = fold.position == 0;
+  RowPairs<kDType> rows{own_first ? own : theirs,
+                        own_first ? theirs : own,
+                        !own_first || aligned,
+                        own_first || aligned,
+                        fold.divisor,
+                        Tiles::result(tile, partial, own_turn)};
+  with_operator(fold.op, rows);
+  if (partial) Tiles::finish_partial(tile, own_turn);
+  return true;
 }
 
 // Folds the tiles of this rank and one other. Sums, of which there are most, are made row by row as
@@ -179,125 +178,123 @@ UZIP_DEVICE_CALL void fold_rows(ReduceOp op, RowPairs<kDType> rows) {
 template <DType kDType>
 class PairFolder {
  public:
-  UZIP_DEVICE explicit PairFolder(FoldTiles<kDType>& tiles) : tiles_(tiles) {
-    const LinkFold& fold = tiles.fold();
+  using Tiles = FoldTiles<kDType>;
+
+  UZIP_DEVICE explicit PairFolder(const WorkerTurns& turns) : fetcher_(turns, 1) {
+    const LinkFold& fold = Tiles::fold();
     sums_ = fold.op == ReduceOp::kSum && (fold.divisor & (fold.divisor - 1)) == 0 &&
-            is_aligned(fold.own, kAlignment);
+            Tiles::has_aligned_own();
+    if (turns.first < Tiles::records().all()) {
+      Tiles::ask_for_own(Tiles::records().first_tile(turns.first), 0);
+    }
   }
 
-  UZIP_DEVICE void start(uint32_t tile) { tiles_.template ask_for_own<false>(tile); }
   // False: it has failed.
-  UZIP_DEVICE bool fold(uint32_t tile, uint32_t next, bool partial) {
-    if (kStages<kDType> > 1) tiles_.template ask_for_own<true>(next);
+  UZIP_DEVICE bool fold(const FoldTurn& turn) {
+    const int next_turn = (own_turn_ + 1) % kStages<kDType>;
+    if (kStages<kDType> > 1) Tiles::ask_for_own(turn.next, next_turn);
     ArrivedTile arrived;
-    if (!tiles_.take(&arrived)) return false;
-    const bool good =
-        sums_ && !partial ? add(arrived, tile) : fold_any(arrived, tile, partial);
-    if (!good) return tiles_.complain();
-    tiles_.release();
-    if (kStages<kDType> == 1) tiles_.template ask_for_own<true>(next);
-    tiles_.next_own();
+    if (!fetcher_.take(turn.record, turn.is_last, &arrived)) return false;
+    const bool good = sums_ && !turn.partial
+                          ? add(arrived, turn.tile)
+                          : fold_any<kDType>(arrived, turn.tile, turn.partial, own_turn_);
+    if (!good) return Tiles::complain();
+    fetcher_.release();
+    if (kStages<kDType> == 1) Tiles::ask_for_own(turn.next, next_turn);
+    own_turn_ = next_turn;
     return true;
   }
 
  private:
   UZIP_DEVICE bool add(const ArrivedTile& arrived, uint32_t tile) const {
     using Accumulator = typename Row<kDType>::Accumulator;
-    SumSink<kDType> sink{tiles_.own_room(),
-                         1 / static_cast<Accumulator>(tiles_.fold().divisor),
-                         tiles_.result(tile, false)};
+    SumSink<kDType> sink{Tiles::own_room(own_turn_),
+                         1 / static_cast<Accumulator>(Tiles::fold().divisor),
+                         Tiles::result(tile, false, own_turn_)};
     if (!is_plain<kDType>(arrived.entry)) return decode_arrived<kDType>(arrived, sink);
     put_plain<kDType>(arrived.bytes, sink, sink.result.lane);
     return true;
   }
-  UZIP_DEVICE bool fold_any(const ArrivedTile& arrived, uint32_t tile, bool partial) const {
-    const LinkFold& fold = tiles_.fold();
-    const uint8_t* theirs = tiles_.values_of(arrived, partial);
-    if (theirs == nullptr) return false;
-    bool aligned;
-    const uint8_t* own = tiles_.own(tile, partial, &aligned);
-    const bool own_first = fold.position == 0;
-    fold_rows<kDType>(fold.op,
-                      {own_first ? own : theirs, own_first ? theirs : own, !own_first || aligned,
-                       own_first || aligned, fold.divisor, tiles_.result(tile, partial)});
-    if (partial) tiles_.finish_partial(tile);
-    return true;
-  }
 
-  FoldTiles<kDType>& tiles_;
+  Fetcher<kDType, true> fetcher_;
+  int own_turn_ = 0;
   bool sums_;
 };
 
 template <DType kDType>
 class ManyFolder {
  public:
-  UZIP_DEVICE explicit ManyFolder(FoldTiles<kDType>& tiles) : tiles_(tiles) {}
+  using Tiles = FoldTiles<kDType>;
 
-  UZIP_DEVICE void start(uint32_t) {}
-  UZIP_DEVICE bool fold(uint32_t tile, uint32_t, bool partial) {
-    const LinkFold& fold = tiles_.fold();
-    const int lane = thread_index() % kLanes;
-    Accumulators<kDType> sums(fold.op, lane);
+  UZIP_DEVICE explicit ManyFolder(const WorkerTurns& turns)
+      : fetcher_(turns, Tiles::fold().n_peers) {}
+
+  // False: it has failed.
+  UZIP_DEVICE bool fold(const FoldTurn& turn) {
+    const LinkFold& fold = Tiles::fold();
+    Accumulators<kDType> sums(fold.op, Tiles::lane());
     sums.begin(nullptr);
     sync_lanes();  // the room may still be read
-    tiles_.template ask_for_own<false>(tile);
+    Tiles::ask_for_own(turn.tile, 0);
     commit_copies();
 #pragma unroll 1
     for (int rank = 0; rank <= fold.n_peers; ++rank) {
-      bool aligned = true;
-      const bool mine = rank == fold.position;
-      // Others' tiles are waited for together with what was asked for before.
-      if (mine && rank == 0) {
-        wait_copies<0>();
-        sync_lanes();
-      }
-      const uint8_t* values;
-      if (mine) {
-        values = tiles_.own(tile, partial, &aligned);
-      } else {
-        ArrivedTile arrived;
-        if (!tiles_.take(&arrived)) return false;
-        values = tiles_.values_of(arrived, partial);
-        if (values == nullptr) return tiles_.complain();
-      }
-      sums.fold(values, aligned);
-      if (!mine) tiles_.release();
+      if (!(rank == fold.position ? fold_own(turn, sums) : fold_next(turn, sums))) return false;
     }
     sums.divide_by(fold.divisor);
-    auto sink = tiles_.result(tile, partial);
+    auto sink = Tiles::result(turn.tile, turn.partial, 0);
 #pragma unroll
     for (int row = 0; row < kRows; ++row) sink.put(row, sums.rounded(row));
-    if (partial) tiles_.finish_partial(tile);
+    if (turn.partial) Tiles::finish_partial(turn.tile, 0);
     return true;
   }
 
  private:
-  FoldTiles<kDType>& tiles_;
+  UZIP_DEVICE bool fold_own(const FoldTurn& turn, Accumulators<kDType>& sums) const {
+    // Others' tiles are waited for together with what was asked for before.
+    if (Tiles::fold().position == 0) {
+      wait_copies<0>();
+      sync_lanes();
+    }
+    bool aligned;
+    const uint8_t* values = Tiles::own(turn.tile, turn.partial, 0, &aligned);
+    sums.fold(values, aligned);
+    return true;
+  }
+  UZIP_DEVICE bool fold_next(const FoldTurn& turn, Accumulators<kDType>& sums) {
+    ArrivedTile arrived;
+    if (!fetcher_.take(turn.record, turn.is_last, &arrived)) return false;
+    const uint8_t* values = Tiles::values_of(arrived, turn.partial);
+    if (values == nullptr) return Tiles::complain();
+    sums.fold(values, true);
+    fetcher_.release();
+    return true;
+  }
+
+  Fetcher<kDType, false> fetcher_;
 };
 
 // Folds this warp's records.
 template <DType kDType, typename Folder>
-UZIP_DEVICE void fold_records(const LinkFold& fold, const Records& records,
-                              const WorkerTurns& turns) {
-  FoldTiles<kDType> tiles(fold, records, turns);
-  Folder folder(tiles);
-  if (turns.first < records.all()) folder.start(records.first_tile(turns.first));
+UZIP_DEVICE void fold_records(const WorkerTurns& turns) {
+  const Records& records = ReceiveRoom<kDType>::get().records;
+  Folder folder(turns);
 #pragma unroll 1
   for (uint32_t record = turns.first; record < records.all(); record += turns.step) {
-    const bool partial = record == records.whole;
-    const uint32_t first = partial ? records.tiles : records.first_tile(record);
+    const uint32_t first = records.first_tile(record);
     const int n = records.tiles_of(record);
 #pragma unroll 1
     for (int i = 0; i < n; ++i) {
       const uint32_t tile = first + static_cast<uint32_t>(i);
-      const uint32_t next = i + 1 < n ? tile + 1 : records.first_tile(record + turns.step);
-      if (!folder.fold(tile, next, partial)) return;
+      const bool is_last = i + 1 == n;
+      const uint32_t next = is_last ? records.first_tile(record + turns.step) : tile + 1;
+      if (!folder.fold({record, tile, next, is_last, record == records.whole})) return;
     }
   }
 }
 template <DType kDType>
-UZIP_DEVICE_CALL void fold_many(const LinkFold& fold, Records records, WorkerTurns turns) {
-  fold_records<kDType, ManyFolder<kDType>>(fold, records, turns);
+UZIP_DEVICE_CALL void fold_many(WorkerTurns turns) {
+  fold_records<kDType, ManyFolder<kDType>>(turns);
 }
 
 // A block's part in a fold.
@@ -310,16 +307,17 @@ UZIP_DEVICE_CALL void fold_part(const Exchange& exchange) {
   const uint32_t block = block_index() - fold.first_block;
   const bool carries = block >= workers;
   bool is_last;
-  if (open_all<kDType>(exchange, fold.links, fold.n_peers, fold.count, fold.blocks, carries,
-                       &is_last)) {
+  if (thread_index() == 0) LinkFoldRoom<kDType>::get().fold = fold;
+  if (open_all<kDType>(exchange, fold.links, fold.n_peers, fold.count, records, fold.blocks,
+                       carries, &is_last)) {
     const auto turns =
         WorkerTurns::of(records.all(), block, workers, thread_index() / kLanes, kWarps);
     if (carries) {
       carry_all<kDType>(fold.links, fold.n_peers, records.all());
     } else if (fold.n_peers == 1) {
-      fold_records<kDType, PairFolder<kDType>>(fold, records, turns);
+      fold_records<kDType, PairFolder<kDType>>(turns);
     } else {
-      fold_many<kDType>(fold, records, turns);
+      fold_many<kDType>(turns);
     }
   }
   if (is_last) close_all<kDType>(fold.links, fold.n_peers, records.all());

@@ -26,6 +26,7 @@ struct Incoming {
   const uint64_t* flags;
   uint32_t* acknowledgements;  // the peer's
   int slots_log2;
+  bool through_host;
   bool coded;
   int menu;
   TileCode code;
@@ -36,7 +37,6 @@ struct Incoming {
 template <DType kDType>
 struct alignas(16) ReceiveWarpRoom {
   Stage<kDType> stages[kStages<kDType>];
-  uint64_t barriers[kStages<kDType>];  // of copies to them
   union {
     LevelRoom<kDType> levels;
     // Of a tile that is to be folded: they replace what they were decoded with.
@@ -47,6 +47,8 @@ struct alignas(16) ReceiveWarpRoom {
 template <DType kDType>
 struct ReceiveRoom {
   LinkBlock block;
+  Records records;
+  uint8_t* values;  // where those of a message go
   Incoming<kDType> incoming[kMaxPeers];
   DecodeTables tables;
   ReceiveWarpRoom<kDType> warps[kWarps];
@@ -58,6 +60,7 @@ struct ReceiveRoom {
 template <DType kDType>
 struct LinkFoldRoom {
   ReceiveRoom<kDType> receive;
+  LinkFold fold;
   alignas(16) uint8_t own[kWarps][kStages<kDType>][float_format(kDType).tile_bytes()];
 
   UZIP_DEVICE static LinkFoldRoom& get() {
@@ -73,41 +76,26 @@ struct ArrivedTile {
 };
 
 // Brings a warp the tiles of its records: of each record tile by tile, of each tile one from every
-// peer.
-template <DType kDType>
+// peer. What it needs to know besides is in shared memory: registers are for the coders.
+template <DType kDType, bool kOnePeer>
 class Fetcher {
  public:
   static constexpr FloatFormat kFormat = float_format(kDType);
 
-  UZIP_DEVICE Fetcher(const Records& records, WorkerTurns turns, int n_peers)
-      : records_(records),
-        turns_(turns),
-        n_peers_(n_peers),
-        next_{0, turns.first, 0, 0, 0},
-        lane_(thread_index() % kLanes) {
-    const LinkBlock& block = LinkBlock::get();
-    bulk_ = kBulkCopies && n_peers > 0 && block.links[incoming(0).link].through_host;
-    if (!bulk_) return;
-    if (lane_ < kStages<kDType>) begin_barrier(&room().barriers[lane_]);
-    sync_lanes();
-  }
+  UZIP_DEVICE Fetcher(WorkerTurns turns, int n_peers)
+      : step_(turns.step), n_peers_(n_peers), next_{0, turns.first, 0, 0} {}
 
-  // Waits for the next tile. False: it will not come.
-  UZIP_DEVICE bool take(ArrivedTile* tile) {
+  // Waits for the next tile, of a record, whose last it may be. False: it will not come.
+  UZIP_DEVICE bool take(uint32_t record, bool is_last, ArrivedTile* tile) {
     if (ahead_ == 0 && !fetch(true)) return false;
-    if (kStages<kDType> == 2 && ahead_ == 1 && fetch(false) && !bulk_) {
+    if (kStages<kDType> == 2 && ahead_ == 1 && fetch(false)) {
       wait_copies<1>();  // for all but the newest
     } else {
-      if (bulk_) commit_copies();  // of what else was asked for
       wait_copies<0>();
     }
-    if (bulk_) {
-      wait_bulk(&room().barriers[turn_], phases_ >> turn_ & 1);
-      phases_ ^= 1u << turn_;
-    }
     sync_lanes();
-    if (here_.is_last && lane_ == 0) acknowledge(here_);
-    *tile = {here_.peer, here_.entry, stage(turn_)};
+    if (is_last && lane() == 0) acknowledge(record);
+    *tile = {peer(), TileEntry::of(here_, 0), stage(turn_)};
     return true;
   }
   // Gives the room of the tile that was taken back.
@@ -116,32 +104,28 @@ class Fetcher {
     if (kStages<kDType> == 2) turn_ ^= 1;
     --ahead_;
     here_ = later_;
+    if (!kOnePeer && ++peer_ == n_peers_) peer_ = 0;
   }
 
  private:
-  static constexpr int kLooks = kLanes / kMaxPeers;  // records of a peer that are looked for at once
+  static constexpr int kLooks =
+      kLanes / kMaxPeers;  // records of a peer that are looked for at once
   static constexpr uint32_t kLookers = 0x11111111u;  // lanes that do so for the same turn
   static_assert(kLooks == 4);
+  static constexpr uint32_t kNone = ~uint32_t{0};
 
   struct Place {
     uint32_t turn;
     uint32_t record;
-    int tiles;  // of the record
     int tile;
     int peer;
   };
-  struct Fetched {
-    int peer;
-    TileEntry entry;
-    bool is_last;  // of its record
-    uint32_t record;
-  };
 
-  UZIP_DEVICE static ReceiveWarpRoom<kDType>& room() {
-    return ReceiveRoom<kDType>::get().warps[thread_index() / kLanes];
-  }
+  UZIP_DEVICE static int lane() { return thread_index() % kLanes; }
+  UZIP_DEVICE static const Records& records() { return ReceiveRoom<kDType>::get().records; }
   UZIP_DEVICE static uint8_t* stage(int turn) {
-    return reinterpret_cast<uint8_t*>(room().stages[turn].chunks);
+    ReceiveWarpRoom<kDType>& mine = ReceiveRoom<kDType>::get().warps[thread_index() / kLanes];
+    return reinterpret_cast<uint8_t*>(mine.stages[turn].chunks);
   }
   UZIP_DEVICE static const Incoming<kDType>& incoming(int peer) {
     return ReceiveRoom<kDType>::get().incoming[peer];
@@ -149,28 +133,25 @@ class Fetcher {
   UZIP_DEVICE static RecordPlace place_of(uint32_t record, int peer) {
     return RecordPlace::of(incoming(peer).sequence + record, incoming(peer).slots_log2);
   }
+  // Of the tile that is taken next, and of what is to be asked for.
+  UZIP_DEVICE int peer() const { return kOnePeer ? 0 : peer_; }
+  UZIP_DEVICE int next_peer() const { return kOnePeer ? 0 : next_.peer; }
 
   // Asks for the next tile; false if its record is not there yet, or will not come.
   UZIP_DEVICE bool fetch(bool patient) {
-    if (next_.record >= records_.all()) return false;
+    if (next_.record >= records().all()) return false;
     // A peer's tiles follow each other, unless others' come between.
-    if ((next_.tile == 0 || n_peers_ > 1) && !find_tile(patient)) return false;
+    if ((next_.tile == 0 || !kOnePeer) && !find_tile(patient)) return false;
     const TileEntry entry = TileEntry::of(entries_, 0);
     if (!is_possible(entry)) {
-      if (lane_ == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
-      next_.record = records_.all();
+      if (lane() == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
+      next_.record = kNone;
       return false;
     }
     const int turn = ahead_ == 0 ? turn_ : turn_ ^ 1;
-    if (!bulk_) {
-      copy_chunks_later(reinterpret_cast<Chunk*>(stage(turn)), bytes_, entry.units, lane_);
-      commit_copies();
-    } else if (lane_ == 0) {
-      const auto n = static_cast<uint32_t>(entry.units * kAlignment);
-      copy_bulk_later(stage(turn), bytes_, n, &room().barriers[turn]);
-    }
-    const bool is_last = next_.tile + 1 == next_.tiles;
-    (ahead_ == 0 ? here_ : later_) = {next_.peer, entry, is_last, next_.record};
+    copy_tile_later(reinterpret_cast<Chunk*>(stage(turn)), entry.units);
+    commit_copies();
+    (ahead_ == 0 ? here_ : later_) = static_cast<uint32_t>(entries_);
     ++ahead_;
     entries_ >>= kEntryBits;
     bytes_ += entry.units * kAlignment;
@@ -178,18 +159,32 @@ class Fetcher {
     return true;
   }
 
+  // Over the bus, what a warp asks for at once is one request for each of the blocks that it is in,
+  // aligned to its size, and there are 118 million requests a second at most (H200): so chunks of
+  // a block are asked for together.
+  UZIP_DEVICE void copy_tile_later(Chunk* to, int n) const {
+    const auto* chunks = reinterpret_cast<const Chunk*>(bytes_);
+    const auto place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(bytes_) / kAlignment);
+    const int before = incoming(next_peer()).through_host ? static_cast<int>(place % kLanes) : 0;
+#pragma unroll 1
+    for (int i = lane() - before; i < n; i += kLanes) {
+      if (i >= 0) copy_later(to + i, chunks + i);
+    }
+  }
+
   // Finds where the next tile is. False: its record is not there.
   UZIP_DEVICE bool find_tile(bool patient) {
-    const int looker = next_.peer * kLooks + static_cast<int>(next_.turn % kLooks);
+    const int looker = next_peer() * kLooks + static_cast<int>(next_.turn % kLooks);
     if (!is_known(looker) && !find_flag(looker, patient)) return false;
-    next_.tiles = records_.tiles_of(next_.record);
-    const Incoming<kDType>& from = incoming(next_.peer);
-    bytes_ = from.ring + uint64_t{place_of(next_.record, next_.peer).slot} * kSlotBytes;
+    const Incoming<kDType>& from = incoming(next_peer());
+    bytes_ = from.ring + uint64_t{place_of(next_.record, next_peer()).slot} * kSlotBytes;
     entries_ = uint64_t{shuffle32(flag_high_, looker)} << 32 | shuffle32(flag_low_, looker);
+    if constexpr (!kOnePeer) {
 #pragma unroll 1
-    for (int i = 0; i < next_.tile; ++i) {
-      bytes_ += TileEntry::of(entries_, 0).units * kAlignment;
-      entries_ >>= kEntryBits;
+      for (int i = 0; i < next_.tile; ++i) {
+        bytes_ += TileEntry::of(entries_, 0).units * kAlignment;
+        entries_ >>= kEntryBits;
+      }
     }
     return true;
   }
@@ -199,12 +194,12 @@ class Fetcher {
   // Learns what the next record is made of. False: not there.
   UZIP_DEVICE bool find_flag(int looker, bool patient) {
     if (patient) {
-      const RecordPlace place = place_of(next_.record, next_.peer);
-      const uint64_t* flag = incoming(next_.peer).flags + place.slot;
-      if (!LinkBlock::get().wait(incoming(next_.peer).link, lane_, [&] {
+      const RecordPlace place = place_of(next_.record, next_peer());
+      const uint64_t* flag = incoming(next_peer()).flags + place.slot;
+      if (!LinkBlock::get().wait(incoming(next_peer()).link, lane(), [&] {
             return is_of_round(load_acquire_system(flag), place.round);
           })) {
-        next_.record = records_.all();
+        next_.record = kNone;
         return false;
       }
     }
@@ -214,11 +209,11 @@ class Fetcher {
 
   // Each lane looks at the flag of one of its peer's next records.
   UZIP_DEVICE void look() {
-    const int peer = lane_ / kLooks;
-    const uint32_t ahead = (static_cast<uint32_t>(lane_) - next_.turn) % kLooks;
-    const uint32_t record = next_.record + ahead * turns_.step;
-    bool found = is_known(lane_);
-    if (!found && peer < n_peers_ && record < records_.all()) {
+    const int peer = lane() / kLooks;
+    const uint32_t ahead = (static_cast<uint32_t>(lane()) - next_.turn) % kLooks;
+    const uint32_t record = next_.record + ahead * step_;
+    bool found = is_known(lane());
+    if (!found && peer < (kOnePeer ? 1 : n_peers_) && record < records().all()) {
       const RecordPlace place = place_of(record, peer);
       const uint64_t flag = load_acquire_system(incoming(peer).flags + place.slot);
       flag_low_ = static_cast<uint32_t>(flag);
@@ -231,40 +226,39 @@ class Fetcher {
 
   // So that all of a record fits in its slot, and a tile in a stage.
   UZIP_DEVICE bool is_possible(const TileEntry& entry) const {
-    if (next_.record >= records_.whole) {
-      const int bytes = static_cast<int>(records_.remaining) * kFormat.itemsize;
+    if (next_.record >= records().whole) {
+      const int bytes = static_cast<int>(records().remaining) * kFormat.itemsize;
       return entry.kind == TileKind::kRaw && entry.units == (bytes + kAlignment - 1) / kAlignment;
     }
     return entry.units * kAlignment <= kFormat.tile_bytes();
   }
 
   UZIP_DEVICE void step() {
-    if (++next_.peer < n_peers_) return;
-    next_.peer = 0;
-    if (++next_.tile < next_.tiles) return;
+    if (!kOnePeer) {
+      if (++next_.peer < n_peers_) return;
+      next_.peer = 0;
+    }
+    if (++next_.tile < records().tiles_of(next_.record)) return;
     next_.tile = 0;
-    next_.record += turns_.step;
+    next_.record += step_;
     known_ &= ~(kLookers << next_.turn++ % kLooks);
   }
 
-  UZIP_DEVICE void acknowledge(const Fetched& tile) const {
-    const RecordPlace place = place_of(tile.record, tile.peer);
-    store_relaxed_system(incoming(tile.peer).acknowledgements + place.slot, place.round + 1);
+  UZIP_DEVICE void acknowledge(uint32_t record) const {
+    const RecordPlace place = place_of(record, peer());
+    store_relaxed_system(incoming(peer()).acknowledgements + place.slot, place.round + 1);
   }
 
-  Records records_;
-  WorkerTurns turns_;
+  uint32_t step_;
   int n_peers_;
-  Place next_;           // what is to be asked for
+  Place next_;            // what is to be asked for
   const uint8_t* bytes_;  // where that is, unless it is the first of its record,
   uint64_t entries_;      // and what its flag says of it and those that follow
-  Fetched here_{};  // what was asked for: the tile that is taken next, and the one after
-  Fetched later_{};
+  uint32_t here_ = 0;     // entry of the tile that is taken next, and of the one after
+  uint32_t later_ = 0;
   int turn_ = 0;   // stage of the tile that is taken next
   int ahead_ = 0;  // tiles that were asked for and not released
-  int lane_;
-  bool bulk_;             // tiles come over the bus, which other copies leave idle half of the time
-  uint32_t phases_ = 0;   // of the stages' barriers
+  int peer_ = 0;
   uint32_t known_ = 0;  // lanes that have found the flag they look for: of the first turn, from the
                         // next on, whose remainder by kLooks the lane's own is, of its peer
   uint32_t flag_low_ = 0;
@@ -396,27 +390,28 @@ UZIP_DEVICE void copy_values(uint8_t* to, const uint8_t* from, uint32_t n, int l
   }
 }
 
-// Receives this warp's records of a message to memory. False: something is wrong, and reported.
+// Receives this warp's records of a message to memory.
 template <DType kDType>
-UZIP_DEVICE void receive_records(const Message& message, const Records& records,
-                                 const WorkerTurns& turns) {
+UZIP_DEVICE void receive_records(const WorkerTurns& turns) {
   constexpr int kTileBytes = float_format(kDType).tile_bytes();
+  const ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
+  const Records& records = room.records;
   const int lane = thread_index() % kLanes;
-  const bool aligned = is_aligned(message.values, kAlignment);
-  Fetcher<kDType> fetcher(records, turns, 1);
+  Fetcher<kDType, true> fetcher(turns, 1);
 #pragma unroll 1
   for (uint32_t record = turns.first; record < records.all(); record += turns.step) {
     const int tiles = records.tiles_of(record);
 #pragma unroll 1
     for (int i = 0; i < tiles; ++i) {
       ArrivedTile tile;
-      if (!fetcher.take(&tile)) return;
+      if (!fetcher.take(record, i + 1 == tiles, &tile)) return;
+      // Behind all whole tiles, where these are the remaining values.
       const uint32_t index = records.first_tile(record) + static_cast<uint32_t>(i);
+      uint8_t* values = room.values + uint64_t{index} * kTileBytes;
       if (record == records.whole) {
-        copy_values<kDType>(message.values + uint64_t{records.tiles} * kTileBytes, tile.bytes,
-                            records.remaining, lane);
-      } else if (!store_arrived<kDType>(
-                     tile, {message.values + uint64_t{index} * kTileBytes, aligned, lane})) {
+        copy_values<kDType>(values, tile.bytes, records.remaining, lane);
+      } else if (!store_arrived<kDType>(tile,
+                                        {values, is_aligned(room.values, kAlignment), lane})) {
         if (lane == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
         return;
       }
@@ -471,6 +466,7 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
   incoming->flags = block.links[link].flags();
   incoming->acknowledgements = block.links[link].sent_acknowledgements();
   incoming->slots_log2 = block.links[link].here.slots_log2;
+  incoming->through_host = from.through_host;
   incoming->coded = found.coded != 0;
   incoming->menu = found.menu;
   incoming->code = TileCode::of<kDType>(parameters);
@@ -482,10 +478,11 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
 // `is_last`, in thread 0: the block is to close them.
 template <DType kDType>
 UZIP_DEVICE bool open_all(const Exchange& exchange, const int* links, int n, uint64_t count,
-                          uint32_t blocks, bool carries, bool* is_last) {
+                          const Records& records, uint32_t blocks, bool carries, bool* is_last) {
   ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
   const int thread = thread_index();
   room.tables.fill(thread);
+  if (thread == 0) room.records = records;
   if (thread < n &&
       !open_incoming<kDType>(exchange, links[thread], count, carries, &room.incoming[thread])) {
     room.block.failed = true;
@@ -531,14 +528,15 @@ UZIP_DEVICE_CALL void receive_part(const Exchange& exchange, const Message& mess
   const uint32_t block = block_index() - message.first_block;
   const bool carries = block >= workers;
   bool is_last;
-  if (open_all<kDType>(exchange, &message.link, 1, message.count, message.blocks, carries,
+  if (thread_index() == 0) ReceiveRoom<kDType>::get().values = message.values;
+  if (open_all<kDType>(exchange, &message.link, 1, message.count, records, message.blocks, carries,
                        &is_last)) {
     if (carries) {
       carry_all<kDType>(&message.link, 1, records.all());
     } else {
       const auto turns =
           WorkerTurns::of(records.all(), block, workers, thread_index() / kLanes, kWarps);
-      receive_records<kDType>(message, records, turns);
+      receive_records<kDType>(turns);
     }
   }
   if (is_last) close_all<kDType>(&message.link, 1, records.all());

@@ -1,10 +1,11 @@
 // The sender's part of a block: it chooses how to code the message, codes its records, and stores
 // them to the peer's memory.
 //
-// Tiles are coded in shared memory, one behind the other as the record has them, and stored together
-// in pieces of 16 bytes, which leave the memory free at once: lines of the link that are written in
-// part cost as much as whole ones. No worker makes a fence, which would wait for all it has stored:
-// the last warp does, for all that the others have finished meanwhile, and raises the flags.
+// Tiles are coded in shared memory, one behind the other as the record has them, and stored
+// together in pieces of 16 bytes, which leave the memory free at once: lines of the link that are
+// written in part cost as much as whole ones. No worker makes a fence, which would wait for all it
+// has stored: the last warp does, for all that the others have finished meanwhile, and raises the
+// flags.
 #pragma once
 
 #include "frame_decode_gpu.hpp"
@@ -269,9 +270,9 @@ class Sender {
     ask_for_tile<kMenu>(next);
     int tail_bytes = kNotCodable;
     if (codable) {
-      tail_bytes = encode_digits<kDType, kMenu>(
-          code, tables, values, digits, place, mine.offsets,
-          reinterpret_cast<uint32_t*>(place + code.stride), lane_);
+      tail_bytes =
+          encode_digits<kDType, kMenu>(code, tables, values, digits, place, mine.offsets,
+                                       reinterpret_cast<uint32_t*>(place + code.stride), lane_);
     }
     return end_tile<kDType>(code.stride, tail_bytes, values, true, place, lane_);
   }
@@ -401,7 +402,7 @@ UZIP_DEVICE void open_message(const Exchange& exchange, const Message& message,
 template <DType kDType>
 UZIP_DEVICE void hurry(const SelectRoom<kDType>& room, Choice* choice) {
   constexpr FloatFormat kFormat = float_format(kDType);
-  constexpr uint32_t kMost = 8 * kFormat.itemsize * kBitCost / 20;  // of a value
+  constexpr uint32_t kMost = 8 * kFormat.itemsize * kBitCost / 14;  // of a value
   const uint32_t* left = room.left;
   const uint32_t cost = menu_cost(choice->parameters.menu, left, kFormat.symbol_bytes());
   const bool pays = menu_cost(kFastMenu, left, kFormat.symbol_bytes()) <= cost + kMost * left[0];
