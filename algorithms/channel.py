@@ -26,10 +26,12 @@ from uzipmpi.transports.shared import Loan, give_back, is_lent
 from uzipmpi.transports.transfer import Transfer
 from uzipmpi.typing import Bytes, Tensor
 
-__all__ = ["DEPTH", "Inbox", "Outbox", "Waits"]
+__all__ = ["Inbox", "Outbox", "Waits"]
 
 # One frame on the wire, the next coded and waiting; one arriving while another is decoded.
 DEPTH = 2
+# On a GPU a frame is copied there, read, and given back: in the meantime the next one is copied.
+GPU_DEPTH = 3
 
 # A generator of steps yields the transfer that it waits for, or None to give others a turn.
 Waits = Generator[Transfer | None, None, None]
@@ -38,17 +40,23 @@ Waits = Generator[Transfer | None, None, None]
 NOTHING: Bytes = np.empty(0, np.uint8)
 
 
+def depth(context: Context) -> int:
+    """Return how many frames of a channel may be under way at this end."""
+    return DEPTH if context.pool.gpu < 0 else GPU_DEPTH
+
+
 class Inbox:
-    """Frames from one source: ``DEPTH`` receives are posted as long as so many are to come."""
+    """Frames from one source: a few receives are posted as long as so many are to come."""
 
     def __init__(self, context: Context, source: int, tag: int, n_frames: int) -> None:
         self._context, self._source, self._tag = context, source, tag
         self._pool = context.pool.arrivals(context.transport.is_near(source))
         self._buffer_bytes = context.message_bytes
+        self._depth = depth(context)
         self._left = n_frames  # messages to come, by what both ends computed or the sender said
         self._posted: deque[tuple[Bytes, Transfer]] = deque()
         # What peers want back; whoever fails may be kept in mind, with its frames, by its error.
-        self._loans: deque[weakref.ref[Loan]] = deque(maxlen=DEPTH + 1)
+        self._loans: deque[weakref.ref[Loan]] = deque(maxlen=self._depth + 1)
         self._post()
 
     def take(self) -> Generator[Transfer | None, None, Frame]:
@@ -191,14 +199,14 @@ class Inbox:
         return found[0]
 
     def _post(self) -> None:
-        while len(self._posted) < min(DEPTH, self._left):
+        while len(self._posted) < min(self._depth, self._left):
             buffer = self._pool.take(self._buffer_bytes)
             transfer = self._context.transport.irecv(buffer, self._source, self._tag)
             self._posted.append((buffer, transfer))
 
 
 class Outbox:
-    """Frames to some destinations: at most ``DEPTH`` are under way, ``n_frames`` in all.
+    """Frames to some destinations: at most a few are under way, ``n_frames`` in all.
 
     Attributes
     ----------
@@ -209,6 +217,7 @@ class Outbox:
     def __init__(self, context: Context, dests: Sequence[int], tag: int, n_frames: int) -> None:
         self._context, self._dests, self._tag = context, dests, tag
         self._buffer_bytes = context.message_bytes
+        self._depth = depth(context)
         self.unsent = n_frames
         self._sent: deque[tuple[Bytes, list[Transfer]]] = deque()
 
@@ -246,7 +255,7 @@ class Outbox:
         """Whether one more frame may be begun though none is waited for."""
         while self._sent and all(transfer.finished() for transfer in self._sent[0][1]):
             self._gone()
-        return len(self._sent) + n_begun < DEPTH + ahead
+        return len(self._sent) + n_begun < self._depth + ahead
 
     def fold_encode(
         self,
@@ -292,7 +301,7 @@ class Outbox:
 
     def room(self) -> Waits:
         """Wait until one more frame may be under way."""
-        while len(self._sent) >= DEPTH:
+        while len(self._sent) >= self._depth:
             yield from self._oldest()
 
     def _oldest(self) -> Waits:

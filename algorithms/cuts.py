@@ -29,7 +29,7 @@ TILES_BYTES = 1024 * LARGEST_ITEM
 # time in Python than its coding, which could overlap, takes.
 PIECES = 4
 LEAST_BYTES = 128 << 10
-LEAST_GPU_BYTES = 1 << 20  # a GPU codes them in microseconds
+LEAST_GPU_BYTES = 4 << 20  # a GPU codes them in less time than Python hands them on
 
 
 def step_bytes(chunk_bytes: int) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from mpi4py import MPI
 
 from uzipmpi.transports.failure import failure
 
-__all__ = ["reported"]
+__all__ = ["raise_reported", "reported"]
 
 
 @contextmanager
@@ -21,7 +22,12 @@ def reported() -> Iterator[None]:
     """
     try:
         yield
-    except MPI.Exception:  # it is a RuntimeError as well
-        raise
     except RuntimeError as error:
-        raise failure(str(error)) from error
+        raise_reported(error)
+
+
+def raise_reported(error: RuntimeError) -> NoReturn:
+    """Raise an error of the driver's as :func:`reported` does."""
+    if isinstance(error, MPI.Exception):  # it is a RuntimeError as well
+        raise error
+    raise failure(str(error)) from error

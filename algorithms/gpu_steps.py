@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uzipmpi.algorithms.context import Context, as_sent
-from uzipmpi.algorithms.device_error import reported
+from uzipmpi.algorithms.device_error import raise_reported
 from uzipmpi.algorithms.frame import Frame
 from uzipmpi.algorithms.gpu_staging import Staging
 from uzipmpi.algorithms.operators import Operator
@@ -433,15 +433,15 @@ class Gpu:
         mpi4py.MPI.Exception
             If the driver fails.
         """
-        nbytes = sum(rounded_up(size) for size in sizes)
-        claim = self._staging.claim(nbytes, context.config.max_staging_bytes)
+        claim = self._staging.claim(sum(map(rounded_up, sizes)), context.config.max_staging_bytes)
         try:
-            with reported():
-                if not claim.query():
-                    yield Ready(claim)
-                return (yield from steps)
-        except BaseException:
+            if not claim.query():
+                yield Ready(claim)
+            return (yield from steps)
+        except BaseException as error:
             self._settle()
+            if isinstance(error, RuntimeError):
+                raise_reported(error)
             raise
         finally:
             claim.release()

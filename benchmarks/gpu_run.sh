@@ -55,7 +55,7 @@ check() {
   part ranks 60 mpirun ${MPIRUN_OPTIONS:-} -np 2 "$python" -m mpi4py tests/gpu/ranks_device.py &
   for tool in memcheck racecheck; do
     part "$tool" 120 "${sanitizer:-compute-sanitizer}" --tool "$tool" --error-exitcode 9 \
-      "$python" tests/gpu/every_kernel.py --tiles 40 &
+      "$python" tests/gpu/every_kernel.py --tiles 24 &
   done
   wait
 }

@@ -114,14 +114,14 @@ class Block {
   void meet_all() { meet(all_); }
 
   // Copies that a thread has asked for, in groups; they are made as late as they may be.
-  void copy_later(void* to, const void* from) {
-    coroutines_[thread]->copies.back().push_back({to, from});
+  void copy_later(void* to, const void* from, size_t bytes) {
+    coroutines_[thread]->copies.back().push_back({to, from, bytes});
   }
   void commit_copies() { coroutines_[thread]->copies.emplace_back(); }
   void wait_copies(size_t later) {
     auto& groups = coroutines_[thread]->copies;
     while (groups.size() > later + 1) {
-      for (const Copy& copy : groups.front()) std::memcpy(copy.to, copy.from, 16);
+      for (const Copy& copy : groups.front()) std::memcpy(copy.to, copy.from, copy.bytes);
       groups.pop_front();
     }
   }
@@ -142,6 +142,7 @@ class Block {
   struct Copy {
     void* to;
     const void* from;
+    size_t bytes;
   };
   struct Coroutine {
     std::deque<std::vector<Copy>> copies{1};
@@ -215,6 +216,8 @@ void store_relaxed_system(Word* place, Word word) {
 inline void fence_system() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 inline uint32_t load_acquire_block(const uint32_t* place) { return *place; }
 inline void store_release_block(uint32_t* place, uint32_t word) { *place = word; }
+inline uint64_t load_relaxed_block(const uint64_t* place) { return *place; }
+inline void store_relaxed_block(uint64_t* place, uint64_t word) { *place = word; }
 inline uint64_t nanoseconds() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -275,7 +278,10 @@ inline void atomic_max(uint32_t* place, uint32_t word) {
   if (word > *place) *place = word;
 }
 
-inline void copy_later(void* to, const void* from) { emulation::running->copy_later(to, from); }
+inline void copy_later(void* to, const void* from) { emulation::running->copy_later(to, from, 16); }
+inline void copy_word_later(void* to, const void* from) {
+  emulation::running->copy_later(to, from, 4);
+}
 inline void commit_copies() { emulation::running->commit_copies(); }
 template <int kLater>
 void wait_copies() {

@@ -73,8 +73,8 @@ class Division {
 };
 
 // What a byte costs in the blocks' time, to be folded or not.
-constexpr uint64_t kFoldCost = 2;
-constexpr uint64_t kMessageCost = 1;
+constexpr uint64_t kFoldCost = 8;
+constexpr uint64_t kMessageCost = 5;
 
 // Calls give(count, cost, &first_block, &blocks) for each part.
 template <typename Give>

@@ -21,9 +21,8 @@ constexpr bool kFoldsAhead =
 // is to be rounded.
 template <DType kDType, typename Code>
 const char* with_plan(const Fold& fold, bool rounds, const Code& code) {
-  const bool is_power = (fold.divisor & (fold.divisor - 1)) == 0;
   if constexpr (kFoldsAhead<kDType, FoldPlan::kPair>) {
-    if (fold.n_inputs == 2 && fold.before == nullptr && rounds && is_power) {
+    if (fold.n_inputs == 2 && fold.before == nullptr && fold.divisor == 1 && rounds) {
       return code.template run<kDType, FoldPlan::kPair>();
     }
   }
@@ -65,22 +64,24 @@ template <DType kDType, FoldPlan kPlan>
 class InputTiles {
  public:
   using Tier = TierFrame<kDType>;
-  using Directory = typename Tier::Directory;
   using Fetched = typename Tier::Fetched;  // size < 0: it was not
   using Room = FoldRoom<kDType, kPlan>;
+  using Fetching = typename FoldWarpRoom<kDType, kPlan>::Fetching;
 
   UZIP_DEVICE InputTiles() : lane_(thread_index() % kLanes) {}
 
-  UZIP_DEVICE Directory read_directory(uint32_t tile, int i) const {
+  // Asks where a tile is. Like fetch() this is a group of copies.
+  UZIP_DEVICE void prepare(uint32_t tile, int i, Fetching& fetching) const {
     const OpenInput<kDType>& input = input_at(i);
-    if (tile >= tiles() || !is_framed(input)) return {0, 0};
-    return input.tier.read_directory(tile, lane_);
+    if (tile < tiles() && is_framed(input)) {
+      input.tier.fetch_directory(tile, fetching.next, lane_);
+    }
+    commit_copies();
   }
 
-  // Asks for a tile, of which the directory has been read. Values that are not aligned are read
-  // when they are folded.
-  UZIP_DEVICE Fetched fetch(const Directory& directory, uint32_t tile, int i,
-                            Stage<kDType>& stage) const {
+  // Asks for a tile; where it is must be there. Values that are not aligned are read when they are
+  // folded.
+  UZIP_DEVICE void fetch(uint32_t tile, int i, Stage<kDType>& stage, Fetching& fetching) const {
     const OpenInput<kDType>& input = input_at(i);
     Fetched fetched{0, -1};
     if (tile < tiles()) {
@@ -92,11 +93,12 @@ class InputTiles {
                             kTileBytes / kAlignment, lane_);
         }
       } else if (is_framed(input)) {
-        fetched = input.tier.fetch(directory, tile, stage, lane_);
+        fetched =
+            input.tier.fetch(Tier::directory_in(fetching.next, tile, lane_), tile, stage, lane_);
       }
     }
+    fetching.fetched = fetched;
     commit_copies();
-    return fetched;
   }
 
   // A tile that was fetched, and is there. False: it is malformed.
@@ -158,9 +160,12 @@ class InputTiles {
   int lane_;
 };
 
-// A warp's tiles of a fold, one after the other: prepare(), then fetch(), then fold() of each.
+// What became of a tile.
 enum class Folded { kYes, kNotFetched, kMalformed };
 
+// A warp's tiles, one after the other: prepare(tile), then fetch(tile), then fold(tile, next),
+// which prepares the next one; and so on from fetch(). What it knows of its inputs is in shared
+// memory.
 template <DType kDType, FoldPlan kPlan>
 class TileFolder;
 
@@ -171,41 +176,43 @@ class TileFolder<kDType, FoldPlan::kPair> {
   using Room = typename Tiles::Room;
   using Accumulator = typename Row<kDType>::Accumulator;
 
-  // Reads where a tile is.
+  // Asks where a tile is.
   UZIP_DEVICE void prepare(uint32_t tile) {
-    directory_[0] = tiles_.read_directory(tile, 0);
-    directory_[1] = tiles_.read_directory(tile, 1);
+    tiles_.prepare(tile, 0, fetching(0));
+    tiles_.prepare(tile, 1, fetching(1));
   }
-  // Asks for it.
+  // Asks for it. Nothing that was fetched before is needed any more.
   UZIP_DEVICE void fetch(uint32_t tile) {
-    fetched_[0] = tiles_.fetch(directory_[0], tile, 0, first());
-    fetched_[1] = tiles_.fetch(directory_[1], tile, 1, second());
+    wait_copies<0>();
+    sync_lanes();
+    tiles_.fetch(tile, 0, first(), fetching(0));
+    tiles_.fetch(tile, 1, second(), fetching(1));
   }
-  // Folds it, to a lane's rows. The memory it was fetched to is free for all lanes then. `next`:
-  // the tile to prepare.
-  UZIP_DEVICE Folded fold(uint32_t tile, uint32_t next, RowSink<kDType>& rows) {
-    const bool present = fetched_[0].size >= 0 && fetched_[1].size >= 0;
+  // Folds it, and calls finish(a lane's rows of the result) unless it could not be fetched.
+  template <typename Finish>
+  UZIP_DEVICE Folded fold(uint32_t tile, uint32_t next, const Finish& finish) {
+    sync_lanes();  // all know where the tile was
+    prepare(next);
+    wait_copies<3>();
     bool good = true;
+    // One loop, as the decoder is large.
 #pragma unroll 1
     for (int i = 0; i < 2; ++i) {
-      if (i == 0) {
-        wait_copies<1>();
-      } else {
-        prepare(next);
-        wait_copies<0>();
-      }
       sync_lanes();
-      if (!present) continue;
-      const auto fetched = i == 0 ? fetched_[0] : fetched_[1];
+      const auto fetched = fetching(i).fetched;
+      if (fetched.size < 0) return Folded::kNotFetched;
+      RowSink<kDType> rows;
       good = tiles_.decode(fetched, tile, i, i == 0 ? first() : second(), rows) && good;
-      sync_lanes();  // what was fetched has been read
-      if (i == 0) rows.store(values(), true, tiles_.lane());
+      if (i == 0) {
+        sync_lanes();  // what was fetched has been read
+        rows.store(values(), true, tiles_.lane());
+        wait_copies<2>();
+      } else {
+        PairStep step{values(), rows, tiles_.lane()};
+        with_operator(Folder<kDType, FoldPlan::kPair>::fold().op, step);
+        finish(rows);
+      }
     }
-    if (!present) return Folded::kNotFetched;
-    const Fold& fold = Folder<kDType, FoldPlan::kPair>::fold();
-    PairStep step{values(), rows, 1 / static_cast<Accumulator>(fold.divisor), tiles_.lane()};
-    with_operator(fold.op, step);
-    sync_lanes();
     return good ? Folded::kYes : Folded::kMalformed;
   }
   UZIP_DEVICE bool can_fetch(uint32_t tile) const { return tiles_.can_fetch(tile); }
@@ -215,7 +222,6 @@ class TileFolder<kDType, FoldPlan::kPair> {
   struct PairStep {
     const uint8_t* before;
     RowSink<kDType>& rows;
-    Accumulator scale;
     int lane;
 
     template <typename Operator>
@@ -228,7 +234,7 @@ class TileFolder<kDType, FoldPlan::kPair> {
         for (int i = 0; i < kLaneRow; ++i) {
           const auto sum =
               Operator::apply(Row<kDType>::widen(a, i), Row<kDType>::widen(rows.rows[row], i));
-          Row<kDType>::narrow(multiply(sum, scale), i, result);
+          Row<kDType>::narrow(sum, i, result);
         }
         rows.rows[row] = result;
       }
@@ -240,10 +246,9 @@ class TileFolder<kDType, FoldPlan::kPair> {
     return *reinterpret_cast<Stage<kDType>*>(Room::warp().second.stage);
   }
   UZIP_DEVICE static uint8_t* values() { return Room::warp().first.values; }
+  UZIP_DEVICE static typename Tiles::Fetching& fetching(int i) { return Room::warp().fetching[i]; }
 
   Tiles tiles_;
-  typename Tiles::Directory directory_[2];
-  typename Tiles::Fetched fetched_[2];
 };
 
 template <DType kDType>
@@ -253,52 +258,58 @@ class TileFolder<kDType, FoldPlan::kMany> {
   using Room = typename Tiles::Room;
   using Accumulator = typename Row<kDType>::Accumulator;
 
-  UZIP_DEVICE void prepare(uint32_t tile) { directory_ = tiles_.read_directory(tile, 0); }
-  UZIP_DEVICE void fetch(uint32_t tile) {
-    fetched_ = tiles_.fetch(directory_, tile, 0, stage());
-    directory_ = tiles_.read_directory(tile, 1 % inputs());
-  }
-  UZIP_DEVICE Folded fold(uint32_t tile, uint32_t next, RowSink<kDType>& rows) {
+  UZIP_DEVICE void prepare(uint32_t tile) { tiles_.prepare(tile, 0, fetching()); }
+  UZIP_DEVICE void fetch(uint32_t tile) { fetch_input(tile, 0); }
+  // Folds it; the sums are for round() or store_wide() then.
+  UZIP_DEVICE Folded fold(uint32_t tile, uint32_t next) {
+    begin(tile);
     bool good = true;
     bool present = true;
 #pragma unroll 1
     for (int i = 0; i < inputs(); ++i) {
-      wait_copies<0>();
+      sync_lanes();  // all know where the tile was
+      const bool is_last = i + 1 == inputs();
+      tiles_.prepare(is_last ? next : tile, is_last ? 0 : i + 1, fetching());
+      wait_copies<1>();
       sync_lanes();
-      const bool here = fetched_.size >= 0;
-      if (here) good = tiles_.decode(fetched_, tile, i, stage(), rows) && good;
-      present = here && present;
-      sync_lanes();  // what was fetched has been read
-      if (i + 1 < inputs()) {
-        fetched_ = tiles_.fetch(directory_, tile, i + 1, stage());
-        const bool is_last = i + 2 == inputs();
-        directory_ = tiles_.read_directory(is_last ? next : tile, is_last ? 0 : i + 2);
-      } else if (i == 0) {
-        directory_ = tiles_.read_directory(next, 0);
+      const auto fetched = fetching().fetched;
+      if (fetched.size >= 0) {
+        RowSink<kDType> rows;
+        good = tiles_.decode(fetched, tile, i, stage(), rows) && good;
+        SumStep step{rows, tiles_.lane()};
+        with_operator(Folder<kDType, FoldPlan::kMany>::fold().op, step);
+      } else {
+        present = false;
       }
-      SumStep step{rows, i == 0, before(tile), tiles_.lane()};
-      with_operator(Folder<kDType, FoldPlan::kMany>::fold().op, step);
+      if (!is_last) fetch_input(tile, i + 1);
     }
     if (!present) return Folded::kNotFetched;
     return good ? Folded::kYes : Folded::kMalformed;
   }
+  template <typename Finish>
+  UZIP_DEVICE Folded fold(uint32_t tile, uint32_t next, const Finish& finish) {
+    const Folded folded = fold(tile, next);
+    if (folded != Folded::kNotFetched) round(finish);
+    return folded;
+  }
   UZIP_DEVICE bool can_fetch(uint32_t tile) const { return tiles_.can_fetch(tile); }
 
-  // After fold(): divides and rounds the sums.
-  UZIP_DEVICE void round(int divisor, RowSink<kDType>& rows) const {
-    const auto by = static_cast<Accumulator>(divisor);
-    const bool is_power = (divisor & (divisor - 1)) == 0;  // then its inverse is exact
+  // After fold(): divides and rounds the sums, and calls finish(rows).
+  template <typename Finish>
+  UZIP_DEVICE void round(const Finish& finish) const {
+    if (Folder<kDType, FoldPlan::kMany>::fold().divisor != 1) divide_sums();
+    RowSink<kDType> rows;
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       const auto sums = load(row, tiles_.lane());
       Run<kDType> result{};
 #pragma unroll
       for (int i = 0; i < kLaneRow; ++i) {
-        const Accumulator sum = Row<kWide>::widen(sums, i);
-        Row<kDType>::narrow(is_power ? multiply(sum, 1 / by) : divide(sum, by), i, result);
+        Row<kDType>::narrow(Row<kWide>::widen(sums, i), i, result);
       }
       rows.rows[row] = result;
     }
+    finish(rows);
   }
   // After fold(): stores the sums as they are.
   UZIP_DEVICE void store_wide(uint8_t* to) const {
@@ -328,58 +339,83 @@ class TileFolder<kDType, FoldPlan::kMany> {
     return run;
   }
 
-  // Folds the sums, or what there was before, with rows.
+  UZIP_DEVICE static void store(const Run<kWide>& run, int row, int lane) {
+#pragma unroll
+    for (int i = 0; i < Run<kWide>::kWords / 4; ++i) {
+      Chunk words;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) words.words[k] = run.words[4 * i + k];
+      *chunk(row, i, lane) = words;
+    }
+  }
+
+  // Begins with nothing, or with the sums of the inputs before.
+  UZIP_DEVICE void begin(uint32_t tile) const {
+    const Fold& fold = Folder<kDType, FoldPlan::kMany>::fold();
+    const auto* before = static_cast<const uint8_t*>(fold.before);
+    const auto nothing = neutral<Accumulator>(fold.op);
+#pragma unroll 1
+    for (int row = 0; row < kRows; ++row) {
+      Run<kWide> sums{};
+      if (before != nullptr) {
+        const uint8_t* from = before + tile * kSumsBytes<kDType>;
+        sums = Run<kWide>::load(from + RowSink<kWide>::place(row, tiles_.lane()), true);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kLaneRow; ++i) Row<kWide>::put(nothing, i, sums);
+      }
+      store(sums, row, tiles_.lane());
+    }
+  }
+
+  // Folds the sums with rows.
   struct SumStep {
     const RowSink<kDType>& rows;
-    bool is_first;
-    const uint8_t* before;
     int lane;
 
     template <typename Operator>
     UZIP_DEVICE void run() {
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
-        Run<kWide> sums;
-        if (!is_first) {
-          sums = load(row, lane);
-        } else if (before != nullptr) {
-          sums = Run<kWide>::load(before + RowSink<kWide>::place(row, lane), true);
-        }
-        Run<kWide> result{};
+        Run<kWide> sums = load(row, lane);
 #pragma unroll
         for (int i = 0; i < kLaneRow; ++i) {
           const Accumulator value = Row<kDType>::widen(rows.rows[row], i);
-          Accumulator sum = value;
-          if (!is_first || before != nullptr) {
-            sum = Operator::apply(Row<kWide>::widen(sums, i), value);
-          }
-          set(result, i, sum);
+          Row<kWide>::put(Operator::apply(Row<kWide>::widen(sums, i), value), i, sums);
         }
-#pragma unroll
-        for (int i = 0; i < Run<kWide>::kWords / 4; ++i) {
-          Chunk words;
-#pragma unroll
-          for (int k = 0; k < 4; ++k) words.words[k] = result.words[4 * i + k];
-          *chunk(row, i, lane) = words;
-        }
+        store(sums, row, lane);
       }
-    }
-    UZIP_DEVICE static void set(Run<kWide>& run, int i, Accumulator sum) {
-      static_assert(sizeof(Accumulator) == 4);  // of the types that are fetched ahead
-      run.words[i] = bit_cast<uint32_t>(sum);
     }
   };
 
-  UZIP_DEVICE static int inputs() { return Folder<kDType, FoldPlan::kMany>::fold().n_inputs; }
-  UZIP_DEVICE static const uint8_t* before(uint32_t tile) {
-    const auto* sums = static_cast<const uint8_t*>(Folder<kDType, FoldPlan::kMany>::fold().before);
-    return sums == nullptr ? nullptr : sums + tile * kSumsBytes<kDType>;
+  // A call, as it is seldom wanted.
+  UZIP_DEVICE_CALL static void divide_sums() {
+    const int lane = thread_index() % kLanes;
+    const int divisor = Folder<kDType, FoldPlan::kMany>::fold().divisor;
+    const auto by = static_cast<Accumulator>(divisor);
+    const bool is_power = (divisor & (divisor - 1)) == 0;  // then its inverse is exact
+#pragma unroll 1
+    for (int row = 0; row < kRows; ++row) {
+      Run<kWide> sums = load(row, lane);
+#pragma unroll
+      for (int i = 0; i < kLaneRow; ++i) {
+        const Accumulator sum = Row<kWide>::widen(sums, i);
+        Row<kWide>::put(is_power ? multiply(sum, 1 / by) : divide(sum, by), i, sums);
+      }
+      store(sums, row, lane);
+    }
   }
+
+  UZIP_DEVICE static int inputs() { return Folder<kDType, FoldPlan::kMany>::fold().n_inputs; }
   UZIP_DEVICE static Stage<kDType>& stage() { return Room::warp().first.stage; }
+  UZIP_DEVICE static typename Tiles::Fetching& fetching() { return Room::warp().fetching[0]; }
+  UZIP_DEVICE void fetch_input(uint32_t tile, int i) {
+    wait_copies<0>();
+    sync_lanes();  // what was fetched before has been read, and all know where this is
+    tiles_.fetch(tile, i, stage(), fetching());
+  }
 
   Tiles tiles_;
-  typename Tiles::Directory directory_;
-  typename Tiles::Fetched fetched_;
 };
 
 }  // namespace uzip::gpu

@@ -34,6 +34,18 @@ struct Row {
     }
   }
 
+  // Of the types that accumulate: as it is.
+  UZIP_DEVICE static void put(Stored value, int i, Run<kDType>& run) {
+    if constexpr (kItemsize == 8) {
+      const auto bits = bit_cast<uint64_t>(value);
+      run.words[2 * i] = static_cast<uint32_t>(bits);
+      run.words[2 * i + 1] = static_cast<uint32_t>(bits >> 32);
+    } else {
+      static_assert(kItemsize == 4);
+      run.words[i] = bit_cast<uint32_t>(value);
+    }
+  }
+
   // Rounds; `run` is zero before value 0.
   UZIP_DEVICE static void narrow(Accumulator value, int i, Run<kDType>& run) {
     const auto stored = Arithmetic::narrow(value);
@@ -244,9 +256,16 @@ struct alignas(16) FoldWarpRoom {
     LevelRoom<kDType> levels;
     OffsetRoom<kDType> offsets;
   };
+  // Of an input's tile that is fetched, and of the one after. In registers they would be in the
+  // way.
+  struct Fetching {
+    DirectoryRoom next;
+    typename TierFrame<kDType>::Fetched fetched;
+  };
   First first;
   alignas(16) Second second;
   Third third;
+  Fetching fetching[kPair ? 2 : 1];
 };
 
 // The first in a block's shared memory, so that functions which are called need no pointer to it,

@@ -106,6 +106,12 @@ UZIP_DEVICE void copy_chunks_later(Chunk* to, const uint8_t* from, int n, int la
   for (int i = lane; i < n; i += kLanes) copy_later(to + i, chunks + i);
 }
 
+// What the directory says of the tiles of a group.
+struct alignas(16) DirectoryRoom {
+  uint16_t entries[kGroupTiles];
+  uint32_t group;
+};
+
 // A frame of codec tier as what decodes its tiles sees it.
 template <DType kDType>
 class TierFrame {
@@ -179,6 +185,22 @@ class TierFrame {
     uint32_t entry = 0;
     if (lane <= index) entry = entries[tile - static_cast<uint32_t>(index - lane)];
     return {entry, groups[tile / kGroupTiles]};
+  }
+
+  // The same on its way to shared memory, for those that have no registers for it.
+  UZIP_DEVICE void fetch_directory(uint32_t tile, DirectoryRoom& room, int lane) const {
+    const uint32_t group = tile / kGroupTiles;
+    const uint32_t two = group * kGroupTiles + 2 * static_cast<uint32_t>(lane);
+    if (lane < kGroupTiles / 2 && two < sections_.tiles) {
+      copy_word_later(room.entries + 2 * lane, frame_.bytes + sections_.tile_entry(two));
+    }
+    if (lane == kGroupTiles / 2) {
+      copy_word_later(&room.group, frame_.bytes + sections_.group_entry(group));
+    }
+  }
+  UZIP_DEVICE static Directory directory_in(const DirectoryRoom& room, uint32_t tile, int lane) {
+    const auto index = static_cast<int>(tile % kGroupTiles);
+    return {lane <= index ? room.entries[lane] : 0u, room.group};
   }
 
   // A tile on its way to a stage: where the tail is, behind the head. Nothing is if `size` < 0.

@@ -6,6 +6,8 @@
 // size is in the frame and nobody waits.
 #pragma once
 
+#include <utility>
+
 #include "frame_gpu.hpp"
 #include "packed_encode_gpu.hpp"
 #include "select_gpu.hpp"
@@ -20,6 +22,19 @@ struct GroupRoom {
   alignas(16) uint32_t sizes[2][kWarps];  // bytes of the tails of a group
   uint32_t units[2];                      // where these go; kNoUnit: nowhere
   bool is_last;
+};
+
+// What an encoder of groups needs to know of a frame.
+struct GroupPlan {
+  TileCode code;
+  DigitTable digits;
+  Sections sections;
+
+  template <DType kDType>
+  UZIP_DEVICE static GroupPlan of(const Choice& choice, uint64_t count) {
+    const auto code = TileCode::of<kDType>(choice.parameters);
+    return {code, choice.digits, Sections::of(count, float_format(kDType).itemsize, code.stride)};
+  }
 };
 
 template <DType kDType>
@@ -37,6 +52,10 @@ struct EncodeRoom : GroupRoom {
   // Of a warp: to code a tile, and for the tail that it makes.
   UZIP_DEVICE OffsetRoom<kDType>& offsets(int warp) { return dense.offsets[warp]; }
   UZIP_DEVICE uint32_t* tail(int turn, int warp) { return dense.tails[turn][warp]; }
+  // Of a tensor of `count` values, with the parameters chosen.
+  UZIP_DEVICE GroupPlan plan(uint64_t count) const {
+    return GroupPlan::of<kDType>(this->choice, count);
+  }
 };
 
 // A warp that fetches its next tile while it codes one does not wait for memory. The largest types
@@ -214,9 +233,7 @@ class GroupEncoder {
         scratch_(scratch),
         room_(room),
         part_(part),
-        code_(TileCode::of<kDType>(room.choice.parameters)),
-        digits_(room.choice.digits),
-        sections_(Sections::of(source.count(), kFormat.itemsize, code_.stride)),
+        plan_(room.plan(source.count())),
         warp_(thread_index() / kLanes),
         lane_(thread_index() % kLanes) {}
 
@@ -256,7 +273,12 @@ class GroupEncoder {
   UZIP_DEVICE uint32_t tile_of(uint32_t group) const {
     return group * kGroupTiles + static_cast<uint32_t>(warp_);
   }
-  UZIP_DEVICE uint32_t groups() const { return static_cast<uint32_t>(sections_.groups); }
+  // Where the head of this warp's tile of a group goes.
+  UZIP_DEVICE uint8_t* head_of(uint32_t group) const {
+    return frame_ + kHeaderBytes +
+           uint64_t{tile_of(group)} * static_cast<uint32_t>(plan_.code.stride);
+  }
+  UZIP_DEVICE uint32_t groups() const { return static_cast<uint32_t>(plan_.sections.groups); }
 
   // Codes this warp's tile of a group; its head goes to its place. Two groups in turn use the room.
   template <int kMenu>
@@ -266,17 +288,27 @@ class GroupEncoder {
     return result;
   }
   UZIP_DEVICE CodedTile begin_tile(uint32_t group, int turn) const {
-    return {group, turn, 0, 0, 0, true, tile_of(group) < static_cast<uint32_t>(sections_.tiles)};
+    return {
+        group, turn, 0, 0, 0, true, tile_of(group) < static_cast<uint32_t>(plan_.sections.tiles)};
   }
 
   // Codes the values of the tile that `result` says.
   template <int kMenu>
   UZIP_DEVICE void code_values(const uint8_t* values, CodedTile* result) {
     uint8_t* head = head_of(result->group);
-    result->bytes =
-        encode_dense_tile<kDType, kMenu>(code_, digits_, room_.tables, values, source_.aligned(),
-                                         head, offsets(), tail(result->turn), lane_);
-    if (result->bytes == kNotCodable) leave_raw(values, head, result);
+    note(encode_dense_tile<kDType, kMenu>(plan_.code, plan_.digits, room_.tables, values,
+                                          source_.aligned(), head, offsets(), tail(result->turn),
+                                          lane_),
+         values, result);
+  }
+  // Takes a coder's result. Makes a tile that cannot be coded a raw one.
+  UZIP_DEVICE void note(int bytes, const uint8_t* values, CodedTile* result) const {
+    result->bytes = bytes;
+    if (bytes != kNotCodable) return;
+    result->coded = false;
+    result->bytes = kFormat.tile_bytes() - plan_.code.stride;
+    copy_bytes(head_of(result->group), values, static_cast<uint64_t>(plan_.code.stride),
+               static_cast<uint64_t>(lane_), kLanes);
   }
 
   // The same, of the fetched tile. Asks for the warp's next one.
@@ -290,16 +322,16 @@ class GroupEncoder {
     wait_copies<0>();
     if constexpr (kShared) sync_lanes();
     uint32_t digits[kQuads];
-    const bool codable = split_rows<kDType, kMenu>(code_, digits_, StagedRows<kDType>{stage}, head,
-                                                   offsets(), lane_, digits);
+    const bool codable = split_rows<kDType, kMenu>(
+        plan_.code, plan_.digits, StagedRows<kDType>{stage}, head, offsets(), lane_, digits);
     if constexpr (kShared) sync_lanes();
     source_.fetch(tile_of(result->group + part_.blocks), stage);
-    result->bytes = kNotCodable;
+    int bytes = kNotCodable;
     if (codable) {
-      result->bytes = encode_digits<kDType, kMenu>(code_, room_.tables, values, digits, head,
-                                                   offsets(), tail(result->turn), lane_);
+      bytes = encode_digits<kDType, kMenu>(plan_.code, room_.tables, values, digits, head,
+                                           offsets(), tail(result->turn), lane_);
     }
-    if (result->bytes == kNotCodable) leave_raw(values, head, result);
+    note(bytes, values, result);
   }
 
   // Called by all warps with their tiles of a group.
@@ -318,12 +350,12 @@ class GroupEncoder {
   // Writes what belongs to no group; by one block.
   UZIP_DEVICE void write_remainder() {
     const auto thread = static_cast<uint64_t>(thread_index());
-    uint8_t* remainder = frame_ + sections_.remainder;
+    uint8_t* remainder = frame_ + plan_.sections.remainder;
     source_.write_remainder(remainder);
-    zero_bytes(remainder + sections_.remainder_bytes, frame_ + sections_.directory, thread,
-               kThreads);
-    zero_bytes(frame_ + sections_.tile_entry(sections_.tiles), frame_ + sections_.tails, thread,
-               kThreads);
+    zero_bytes(remainder + plan_.sections.remainder_bytes, frame_ + plan_.sections.directory,
+               thread, kThreads);
+    zero_bytes(frame_ + plan_.sections.tile_entry(plan_.sections.tiles),
+               frame_ + plan_.sections.tails, thread, kThreads);
   }
 
   // Called by all blocks when their groups are done; the last one writes the header. `raw`: instead
@@ -337,26 +369,15 @@ class GroupEncoder {
       } else if (overflow) {
         source_.write_raw_frame(frame_, {0, 1});
       } else if (thread_index() == 0) {
-        write_header(frame_, kDType, Codec::kTier, source_.count(), sections_.tails + body, body,
-                     room_.choice.parameters);
+        write_header(frame_, kDType, Codec::kTier, source_.count(), plan_.sections.tails + body,
+                     body, room_.choice.parameters);
       }
     });
   }
 
  private:
-  UZIP_DEVICE uint8_t* head_of(uint32_t group) const {
-    return frame_ + kHeaderBytes + uint64_t{tile_of(group)} * static_cast<uint32_t>(code_.stride);
-  }
   UZIP_DEVICE OffsetRoom<kDType>& offsets() { return room_.offsets(warp_); }
   UZIP_DEVICE uint32_t* tail(int turn) { return room_.tail(turn, warp_); }
-
-  // Makes a tile that cannot be coded a raw one.
-  UZIP_DEVICE void leave_raw(const uint8_t* values, uint8_t* head, CodedTile* result) const {
-    result->coded = false;
-    result->bytes = kFormat.tile_bytes() - code_.stride;
-    copy_bytes(head, values, static_cast<uint64_t>(code_.stride), static_cast<uint64_t>(lane_),
-               kLanes);
-  }
 
   // Meets the other warps, and stores the tail of the last tile, whose place is known by now.
   UZIP_DEVICE void finish_last() {
@@ -365,7 +386,7 @@ class GroupEncoder {
     if (!has_last_) return;
     const uint32_t unit = room_.units[last_.turn];
     if (unit == kNoUnit) return;
-    uint8_t* tails = frame_ + sections_.tails + uint64_t{unit} * kAlignment;
+    uint8_t* tails = frame_ + plan_.sections.tails + uint64_t{unit} * kAlignment;
     if (last_.present) store_last(tails + last_.before);
     if (warp_ == 0 && lane_ < (-last_.total & (kAlignment - 1))) tails[last_.total + lane_] = 0;
   }
@@ -375,12 +396,12 @@ class GroupEncoder {
     if (last_.coded) {
       store_tail(to, tail(last_.turn), last_.bytes, lane_);
     } else {
-      copy_bytes(to, source_.values_again(tile) + code_.stride, static_cast<uint64_t>(last_.bytes),
-                 static_cast<uint64_t>(lane_), kLanes);
+      copy_bytes(to, source_.values_again(tile) + plan_.code.stride,
+                 static_cast<uint64_t>(last_.bytes), static_cast<uint64_t>(lane_), kLanes);
     }
     if (lane_ == 0) {
       const auto kind = static_cast<int>(last_.coded ? TileKind::kCoded : TileKind::kRaw);
-      *reinterpret_cast<uint16_t*>(frame_ + sections_.tile_entry(tile)) =
+      *reinterpret_cast<uint16_t*>(frame_ + plan_.sections.tile_entry(tile)) =
           static_cast<uint16_t>(kind << kTileSizeBits | last_.bytes);
     }
   }
@@ -400,8 +421,8 @@ class GroupEncoder {
   UZIP_DEVICE uint64_t raw_bytes() const { return bound(source_.count(), kDType); }
 
   UZIP_DEVICE uint32_t place_last() const {
-    const TailSection tails{scratch_, sections_.tails, raw_bytes()};
-    return tails.enter(frame_ + sections_.group_entry(last_.group), unit_,
+    const TailSection tails{scratch_, plan_.sections.tails, raw_bytes()};
+    return tails.enter(frame_ + plan_.sections.group_entry(last_.group), unit_,
                        TailSection::units_of(last_.total));
   }
 
@@ -410,9 +431,7 @@ class GroupEncoder {
   EncodeScratch* scratch_;
   Room& room_;
   Part part_;
-  TileCode code_;
-  DigitTable digits_;
-  Sections sections_;
+  decltype(std::declval<Room&>().plan(0)) plan_;
   int warp_;
   int lane_;
   CodedTile last_{};

@@ -14,7 +14,7 @@ namespace uzip::gpu {
 
 // Tiles of a warp that are there or on their way: two where they are small.
 template <DType kDType>
-constexpr int kStages = float_format(kDType).itemsize <= 2 ? 2 : 1;
+constexpr int kStages = kLargeShared && float_format(kDType).itemsize <= 2 ? 2 : 1;
 
 // What a block knows of a message that comes.
 template <DType kDType>
@@ -159,9 +159,9 @@ class Fetcher {
     return true;
   }
 
-  // Over the bus, what a warp asks for at once is one request for each of the blocks that it is in,
-  // aligned to its size, and there are 118 million requests a second at most (H200): so chunks of
-  // a block are asked for together.
+  // Over the bus, what a warp asks for at once seems to be a request for each aligned block of 512
+  // bytes that it touches, of which there are about 110 million a second (H200,
+  // docs/performance.md): so chunks of one block are asked for together.
   UZIP_DEVICE void copy_tile_later(Chunk* to, int n) const {
     const auto* chunks = reinterpret_cast<const Chunk*>(bytes_);
     const auto place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(bytes_) / kAlignment);

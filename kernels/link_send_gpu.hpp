@@ -330,7 +330,7 @@ class Sender {
   UZIP_DEVICE void post(uint32_t turn, uint64_t flag) const {
     Mailboxes& mail = SendRoom<kDType>::get().mail;
     while (turn - load_acquire_block(&mail.published[warp()]) >= kMailboxRecords) pause();
-    mail.flags[warp()][turn % kMailboxRecords] = flag;
+    store_relaxed_block(&mail.flags[warp()][turn % kMailboxRecords], flag);
     store_release_block(&mail.posted[warp()], turn + 1);
   }
 
@@ -362,7 +362,7 @@ UZIP_DEVICE void raise_flags(Mailboxes& mail, const Link& link, uint64_t sequenc
       for (; published != posted; ++published) {
         const uint64_t record = sequence + turns.first + uint64_t{published} * turns.step;
         store_relaxed_system(link.sent_flags() + RecordPlace::of(record, link.here.slots_log2).slot,
-                             mail.flags[worker][published % kMailboxRecords]);
+                             load_relaxed_block(&mail.flags[worker][published % kMailboxRecords]));
       }
       if (has_worker) store_release_block(&mail.published[worker], published);
     } else if (any32(!left)) {

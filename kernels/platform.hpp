@@ -137,6 +137,12 @@ UZIP_DEVICE uint32_t load_acquire_block(const uint32_t* place) {
 UZIP_DEVICE void store_release_block(uint32_t* place, uint32_t word) {
   __hip_atomic_store(place, word, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
+UZIP_DEVICE uint64_t load_relaxed_block(const uint64_t* place) {
+  return __hip_atomic_load(place, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+UZIP_DEVICE void store_relaxed_block(uint64_t* place, uint64_t word) {
+  __hip_atomic_store(place, word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+}
 // Since some moment; the clock has 100 MHz.
 UZIP_DEVICE uint64_t nanoseconds() { return __builtin_amdgcn_s_memrealtime() * 10; }
 UZIP_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
@@ -167,16 +173,39 @@ UZIP_DEVICE void store_relaxed_system(uint64_t* place, uint64_t word) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(place), "l"(word) : "memory");
 }
 UZIP_DEVICE void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-// Of shared memory.
+// Of shared memory. They are atomic operations that read and write, as tools that look for races
+// take plain accesses for one, whatever their order.
 UZIP_DEVICE uint32_t load_acquire_block(const uint32_t* place) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(place));
   uint32_t word;
-  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  asm volatile("atom.acquire.cta.shared.or.b32 %0, [%1], 0;"
+               : "=r"(word)
+               : "r"(address)
+               : "memory");
   return word;
 }
 UZIP_DEVICE void store_release_block(uint32_t* place, uint32_t word) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(place));
-  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+  asm volatile("atom.release.cta.shared.exch.b32 %0, [%1], %0;"
+               : "+r"(word)
+               : "r"(address)
+               : "memory");
+}
+UZIP_DEVICE uint64_t load_relaxed_block(const uint64_t* place) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(place));
+  uint64_t word;
+  asm volatile("atom.relaxed.cta.shared.or.b64 %0, [%1], 0;"
+               : "=l"(word)
+               : "r"(address)
+               : "memory");
+  return word;
+}
+UZIP_DEVICE void store_relaxed_block(uint64_t* place, uint64_t word) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(place));
+  asm volatile("atom.relaxed.cta.shared.exch.b64 %0, [%1], %0;"
+               : "+l"(word)
+               : "r"(address)
+               : "memory");
 }
 // Since some moment.
 UZIP_DEVICE uint64_t nanoseconds() {
@@ -247,6 +276,15 @@ UZIP_DEVICE void copy_later(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
 #else
   *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+#endif
+}
+// The same of 4 bytes.
+UZIP_DEVICE void copy_word_later(void* to, const void* from) {
+#if UZIP_PTX
+  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place), "l"(from) : "memory");
+#else
+  *static_cast<uint32_t*>(to) = *static_cast<const uint32_t*>(from);
 #endif
 }
 UZIP_DEVICE void commit_copies() {

@@ -13,6 +13,10 @@ template <DType kDType, FoldPlan kPlan>
 struct ReduceEncodeRoom : GroupRoom {
   UZIP_DEVICE OffsetRoom<kDType>& offsets(int warp) { return rooms().warps[warp].third.offsets; }
   UZIP_DEVICE uint32_t* tail(int, int warp) { return rooms().warps[warp].second.made_tail; }
+  // Not a copy: registers are for the fold.
+  UZIP_DEVICE const GroupPlan& plan(uint64_t) const { return shared_plan; }
+
+  GroupPlan shared_plan;
 
  private:
   UZIP_DEVICE static FoldRoom<kDType, kPlan>& rooms() { return FoldRoom<kDType, kPlan>::get(); }
@@ -22,6 +26,8 @@ template <DType kDType, FoldPlan kPlan>
 struct AllRooms {
   FoldRoom<kDType, kPlan> fold;
   ReduceEncodeRoom<kDType, kPlan> encode;
+
+  UZIP_DEVICE static AllRooms& get() { return *reinterpret_cast<AllRooms*>(shared_memory()); }
 };
 
 // The values of a fold, for GroupEncoder: in the warp's room; and in `out`, unless that is null.
@@ -33,30 +39,21 @@ class FoldSource {
   using Folding = Folder<kDType, kPlan>;
   using Room = FoldRoom<kDType, kPlan>;
 
-  UZIP_DEVICE explicit FoldSource(uint8_t* out) : out_(out), lane_(thread_index() % kLanes) {}
+  UZIP_DEVICE explicit FoldSource(uint8_t* out) : out_(out) {}
 
   UZIP_DEVICE uint64_t count() const { return Folding::fold().count; }
   UZIP_DEVICE bool aligned() const { return true; }
 
   // Asks for the tile that values() is to fold next.
   UZIP_DEVICE void fetch(uint32_t tile) {
-    if constexpr (kFoldsAhead<kDType, kPlan>) folder_.fetch(tile);
+    if constexpr (kFoldsAhead<kDType, kPlan>) TileFolder<kDType, kPlan>().fetch(tile);
   }
   UZIP_DEVICE void prepare(uint32_t tile) {
-    if constexpr (kFoldsAhead<kDType, kPlan>) folder_.prepare(tile);
+    if constexpr (kFoldsAhead<kDType, kPlan>) TileFolder<kDType, kPlan>().prepare(tile);
   }
   // The values of a tile, to be asked for once; `next`: the tile to prepare.
   UZIP_DEVICE const uint8_t* values(uint32_t tile, uint32_t next) {
-    RowSink<kDType> rows;
-    if (fold_ahead(tile, next, rows)) {
-      rows.store(room(), true, lane_);
-    } else {
-      Folding::call_fold_tile(tile, {room(), true, false});
-      if (out_ != nullptr) rows.load(room(), true, lane_);
-    }
-    if (out_ != nullptr) {
-      rows.store(out_ + uint64_t{tile} * kFormat.tile_bytes(), is_aligned(out_, kAlignment), lane_);
-    }
+    fold_to_room(out_, tile, next);
     sync_lanes();
     return room();
   }
@@ -102,22 +99,32 @@ class FoldSource {
  private:
   UZIP_DEVICE static uint8_t* room() { return Room::warp().first.values; }
 
-  // False: not all of the tile could be fetched.
-  UZIP_DEVICE bool fold_ahead(uint32_t tile, uint32_t next, RowSink<kDType>& rows) {
-    if constexpr (!kFoldsAhead<kDType, kPlan>) {
-      return false;
-    } else {
-      const Folded folded = folder_.fold(tile, next, rows);
-      if (folded == Folded::kNotFetched) return false;
-      if (folded == Folded::kMalformed && lane_ == 0) report(Room::get().status, FrameStatus::kTile);
-      if constexpr (kPlan == FoldPlan::kMany) folder_.round(Folding::fold().divisor, rows);
-      return true;
+  // A call, as coding is: the registers of both together would be too many.
+  UZIP_DEVICE_CALL static void fold_to_room(uint8_t* out, uint32_t tile, uint32_t next) {
+    const int lane = thread_index() % kLanes;
+    const auto keep = [&](const RowSink<kDType>& rows) {
+      if (out == nullptr) return;
+      rows.store(out + uint64_t{tile} * kFormat.tile_bytes(), is_aligned(out, kAlignment), lane);
+    };
+    if constexpr (kFoldsAhead<kDType, kPlan>) {
+      TileFolder<kDType, kPlan> folder;
+      const Folded folded = folder.fold(tile, next, [&](const RowSink<kDType>& rows) {
+        sync_lanes();  // others may still decode from there
+        rows.store(room(), true, lane);
+        keep(rows);
+      });
+      if (folded == Folded::kMalformed && lane == 0) report(Room::get().status, FrameStatus::kTile);
+      if (folded != Folded::kNotFetched) return;
+      wait_copies<0>();  // to what is used now
+      sync_lanes();
     }
+    Folding::call_fold_tile(tile, {room(), true, false});
+    RowSink<kDType> rows;
+    rows.load(room(), true, lane);
+    keep(rows);
   }
 
   uint8_t* out_;
-  int lane_;
-  std::conditional_t<kFoldsAhead<kDType, kPlan>, TileFolder<kDType, kPlan>, int> folder_{};
 };
 
 // Sets the choice to what is foretold, by one warp.
@@ -151,42 +158,55 @@ UZIP_DEVICE void foretell(const Forecast& forecast, int lane, Choice* choice) {
   }
 }
 
-// A tile whose values are there, on its way to the encoder for its menu.
-template <typename Encoder>
-struct TileStep {
-  Encoder& encoder;
-  const uint8_t* values;
-  typename Encoder::CodedTile tile;
+// Codes the values in the warp's room.
+template <DType kDType, FoldPlan kPlan>
+struct RoomCoder {
+  uint8_t* head;
+  int bytes;  // of the tail
 
   template <int kMenu>
   UZIP_DEVICE void run() {
-    encoder.template code_values<kMenu>(values, &tile);
+    auto& room = AllRooms<kDType, kPlan>::get().encode;
+    auto& mine = FoldRoom<kDType, kPlan>::warp();
+    const GroupPlan& plan = room.shared_plan;
+    bytes = encode_dense_tile<kDType, kMenu>(plan.code, plan.digits, room.tables, mine.first.values,
+                                             true, head, mine.third.offsets, mine.second.made_tail,
+                                             thread_index() % kLanes);
+  }
+
+  UZIP_DEVICE_CALL static int code(uint8_t* head) {
+    RoomCoder coder{head, 0};
+    FewMenus::choose(AllRooms<kDType, kPlan>::get().encode.choice.parameters.menu, coder);
+    return coder.bytes;
   }
 };
 
-template <typename Source, typename Encoder>
-UZIP_DEVICE void code_groups(Source& source, Encoder& encoder, int menu, Part part) {
+template <DType kDType, FoldPlan kPlan, typename Encoder>
+UZIP_DEVICE void code_groups(FoldSource<kDType, kPlan>& source, Encoder& encoder, Part part) {
   source.prepare(encoder.tile_of(part.block));
 #pragma unroll 1
   for (uint32_t group = part.block; group < encoder.groups(); group += part.blocks) {
     const uint32_t index = encoder.tile_of(group);
     source.fetch(index);
-    TileStep<Encoder> step{encoder, nullptr, encoder.begin_tile(group, 0)};
-    if (step.tile.present) {
-      step.values = source.values(index, encoder.tile_of(group + part.blocks));
-      FewMenus::choose(menu, step);
+    auto tile = encoder.begin_tile(group, 0);
+    if (tile.present) {
+      const uint8_t* values = source.values(index, encoder.tile_of(group + part.blocks));
+      encoder.note(RoomCoder<kDType, kPlan>::code(encoder.head_of(group)), values, &tile);
     }
-    encoder.take(step.tile);
+    encoder.take(tile);
     encoder.take_no_more();  // the tail is where tiles are fetched to
-    sync_lanes();
   }
 }
 
+// Blocks on a multiprocessor: what is to be known of both halves takes registers.
 template <DType kDType, FoldPlan kPlan>
-UZIP_KERNEL(kThreads, (kFoldResident<kDType, kPlan>))
+constexpr int kCoderResident = kFoldResident<kDType, kPlan> < 3 ? 2 : 3;
+
+template <DType kDType, FoldPlan kPlan>
+UZIP_KERNEL(kThreads, (kCoderResident<kDType, kPlan>))
 reduce_encode_kernel(Fold fold, Forecast forecast, uint8_t* out, uint8_t* frame,
                      EncodeScratch* scratch, uint32_t* status) {
-  auto& room = reinterpret_cast<AllRooms<kDType, kPlan>*>(shared_memory())->encode;
+  auto& room = AllRooms<kDType, kPlan>::get().encode;
   const Part part{block_index(), block_count()};
   using Folding = Folder<kDType, kPlan>;
   if (!Folding::open(fold, status)) {
@@ -197,6 +217,7 @@ reduce_encode_kernel(Fold fold, Forecast forecast, uint8_t* out, uint8_t* frame,
   if (thread_index() < kLanes) foretell<kDType, kPlan>(forecast, thread_index(), &choice);
   sync_block();
   room.tables.fill(Menu::of(choice.parameters.menu), choice.digits, thread_index());
+  if (thread_index() == 0) room.shared_plan = GroupPlan::of<kDType>(choice, fold.count);
   sync_block();
   using Source = FoldSource<kDType, kPlan>;
   Source source(out);
@@ -207,7 +228,7 @@ reduce_encode_kernel(Fold fold, Forecast forecast, uint8_t* out, uint8_t* frame,
   if (raw) {
     source.write_values(frame + kHeaderBytes, part);
   } else {
-    code_groups(source, encoder, choice.parameters.menu, part);
+    code_groups<kDType, kPlan>(source, encoder, part);
     if (part.block == 0) encoder.write_remainder();
   }
   encoder.finish(raw);

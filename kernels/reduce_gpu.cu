@@ -50,12 +50,10 @@ struct FoldTiles {
     bool all_good = true;
 #pragma unroll 1
     for (uint32_t tile = first; tile < Folding::tiles(); tile += step) {
-      RowSink<kDType> rows;
-      const Folded folded = folder.fold(tile, tile + step, rows);
-      folder.fetch(tile + step);
+      const Folded folded = fold(folder, tile);
       all_fetched = all_fetched && folded != Folded::kNotFetched;
       all_good = all_good && folded != Folded::kMalformed;
-      if (folded == Folded::kYes) finish(folder, place_of(tile), rows);
+      folder.fetch(tile + step);
     }
     const int lane = thread_index() % kLanes;
     if (!all_good && lane == 0) report(FoldRoom<kDType, kPlan>::get().status, FrameStatus::kTile);
@@ -66,16 +64,23 @@ struct FoldTiles {
   }
 
  private:
-  UZIP_DEVICE static void finish(const TileFolder<kDType, kPlan>& folder, const TilePlace& to,
-                                 RowSink<kDType>& rows) {
+  UZIP_DEVICE Folded fold(TileFolder<kDType, kPlan>& folder, uint32_t tile) const {
+    const auto store = [&](const RowSink<kDType>& rows) {
+      const TilePlace to = place_of(tile);
+      rows.store(to.memory, to.aligned, thread_index() % kLanes);
+    };
     if constexpr (kPlan == FoldPlan::kMany) {
-      if (to.wide) {
-        folder.store_wide(to.memory);
-        return;
+      const Folded folded = folder.fold(tile, tile + step);
+      if (folded == Folded::kNotFetched) return folded;
+      if (result.wide) {
+        folder.store_wide(place_of(tile).memory);
+      } else {
+        folder.round(store);
       }
-      folder.round(Folding::fold().divisor, rows);
+      return folded;
+    } else {
+      return folder.fold(tile, tile + step, store);
     }
-    rows.store(to.memory, to.aligned, thread_index() % kLanes);
   }
 };
 

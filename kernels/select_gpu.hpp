@@ -1,8 +1,8 @@
 // Choice of a tier frame's parameters by every block for itself, from the same sample, so that all
 // agree.
 //
-// The rules are those of select.cpp, but for menus that no coders are compiled for; costs are whole
-// numbers here, so that no rounding depends on anything.
+// The rules are those of select.cpp, but for what menus cost here in time; costs are whole numbers,
+// so that no rounding depends on anything.
 #pragma once
 
 #include "frame_gpu.hpp"
@@ -16,8 +16,10 @@ constexpr uint32_t kMinEvidence = 256;  // values without which a plane is not b
 // In 1/50 bits per value: what a level costs in time, as in select.cpp.
 constexpr uint32_t kBitCost = 50;
 constexpr uint32_t kLevelCost = 1;
-// What it costs that coders are not compiled for a menu.
-constexpr uint32_t kAnyMenuCost = 2;
+// What it costs that coders are not compiled for a menu, which are half as fast; and that digits
+// beyond the first level have 3 bits, which take a seventh more time to decode.
+constexpr uint32_t kAnyMenuCost = 8;
+constexpr uint32_t kThreeBitsCost = 2;
 
 // Symbols are counted in several copies of a histogram, or most lanes would wait for the same few
 // counters.
@@ -264,8 +266,10 @@ UZIP_DEVICE int rank_symbols(SelectRoom<kDType>& room, uint32_t base, uint32_t v
 // Cost of a menu for all sampled values, in 1/kBitCost bits. `left` as in SelectRoom.
 UZIP_DEVICE uint32_t menu_cost(int index, const uint32_t left[kWindow + 1], int symbol_bytes) {
   const Menu menu = Menu::of(index);
+  const bool three_bits = menu.levels > 1 && menu.width(menu.levels - 1) == 3;
   const uint32_t speed_cost = static_cast<uint32_t>(menu.levels) * kLevelCost +
-                              (CompiledMenus::has(index) ? 0 : kAnyMenuCost);
+                              (CompiledMenus::has(index) ? 0 : kAnyMenuCost) +
+                              (three_bits ? kThreeBitsCost : 0);
   uint32_t cost = speed_cost * left[0];
   int rank = 0;
 #pragma unroll

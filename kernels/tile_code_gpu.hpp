@@ -95,7 +95,7 @@ struct MenuList {
     if (!done) code.template run<kAnyMenu>();
   }
 };
-using CompiledMenus = MenuList<1, 2, 3, 6>;
+using CompiledMenus = MenuList<1, 2, 3, 5>;
 // Of code that would take registers from what is around it.
 using FewMenus = MenuList<1, 2, 3>;
 

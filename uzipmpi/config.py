@@ -24,7 +24,7 @@ CHOICES = {
 MEASURED = -1
 # At least a frame header and one tile: smaller chunks would be all overhead.
 MIN_CHUNK_BYTES = 64
-GPU_CHUNK_BYTES = 8 << 20
+GPU_CHUNK_BYTES = 16 << 20
 # A few chunks of the least size for each of a node's GPUs.
 MIN_STAGING_BYTES = 1 << 20
 
@@ -45,7 +45,7 @@ class Config:
         Smaller messages, of a call or between two ranks within a collective, are not compressed.
         -1: from the size on that pays, measured when the communicator is made.
     chunk_bytes
-        Bytes of values in one frame of a stream; unless set, 8 MiB for messages from GPU memory.
+        Bytes of values in one frame of a stream; unless set, 16 MiB where values are in GPU memory.
     threads
         Threads of the codec; 0: usable cores divided by the ranks on the node.
     verify

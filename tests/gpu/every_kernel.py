@@ -75,14 +75,15 @@ def check_reduce(tensors: list[Tensor], frames: list[Array]) -> None:
     """Fold frames and plain values, with and without a frame of the result."""
     like, dtype = tensors[0], tensors[0].dtype
     status = cupy.zeros(1, np.uint32)
+    inputs = [*frames, cupy.asarray(tensors[-1].memory)]
+    plain = [len(frames)]
     for op, divisor in (("sum", 1), ("sum", 3), ("sum", 4), ("prod", 1), ("min", 1), ("max", 1)):
+        what = f"{dtype.name} {op} / {divisor} of {len(inputs)}"
         expected = Tensor(np.empty_like(like.memory), dtype)
         reduce.fold(op, tensors, expected, divisor)
-        inputs = [*frames, cupy.asarray(tensors[-1].memory)]
-        plain = [len(frames)]
         out = cupy.empty(like.nbytes, np.uint8)
         gpu.decode_reduce(op, inputs, out, status, plain=plain, divisor=divisor, dtype=dtype)
-        require_same(cupy.asnumpy(out), expected.memory, f"{dtype.name} {op} / {divisor}")
+        require_same(cupy.asnumpy(out), expected.memory, what)
         for kept in (None, out):
             frame = cupy.empty(codec.bound(like.count, dtype), np.uint8)
             gpu.decode_reduce_encode(
@@ -96,7 +97,7 @@ def check_reduce(tensors: list[Tensor], frames: list[Array]) -> None:
                 plain=plain,
                 divisor=divisor,
             )
-            require_same(cpu_values(frame, like), expected.memory, f"{dtype.name} {op}, a frame")
+            require_same(cpu_values(frame, like), expected.memory, f"{what}, a frame")
     if int(status[0]):
         raise SystemExit(f"{dtype.name}: expected status 0, found {int(status[0])}")
 
@@ -129,6 +130,7 @@ def main() -> None:
         tensors = [make_values(dtype, arguments.tiles, seed, zeros=seed == 1) for seed in range(3)]
         dense, packed = check_codec(tensors[0]), check_codec(tensors[1])
         check_reduce(tensors, [dense[2], packed[1]])
+        check_reduce([tensors[0], tensors[2]], [dense[5]])  # of two has kernels of its own
         check_many(tensors)
         print(f"{name}: every kernel agrees with the CPU", flush=True)
 

@@ -71,9 +71,7 @@ class Rounds:
         else:
             self._send(dtype, values, place, link_options(codec, blocks))
 
-    def _send(
-        self, dtype: DType, values: slice, place: int, arguments: dict[str, object]
-    ) -> None:
+    def _send(self, dtype: DType, values: slice, place: int, arguments: dict[str, object]) -> None:
         own = self._own[dtype][values]
         others = [peer for peer in range(size) if peer != me]
         self._rank.exchange(

@@ -89,17 +89,25 @@ def test_frames_of_every_menu_together(fused: ReduceEmulator, frames: Frames, dt
 
 
 @by_name
-def test_packed_frames_of_the_cpu(fused: ReduceEmulator, dtype: DType) -> None:
+def test_packed_frames_of_the_cpu(fused: ReduceEmulator, frames: Frames, dtype: DType) -> None:
+    """Their tiles cannot be fetched ahead; those of what they are folded with can."""
     read = 0
     for pattern in ("zero_heavy", "zeros", "constant", "outliers"):
-        tensors = [tensor_of(pattern, dtype, 9 * TILE + 31, seed=seed) for seed in (1, 2)]
-        frame = np.empty(codec.bound(tensors[0].count, dtype), np.uint8)
+        count = 9 * TILE + 31
+        tensors = [tensor_of(pattern, dtype, count, seed=seed) for seed in (1, 2, 3)]
+        frame = np.empty(codec.bound(count, dtype), np.uint8)
         frame = frame[: codec.encode(tensors[0], frame, codec="tier")]
         read += codec.info(frame).packed
-        inputs = [Input(frame, True), plain(tensors[1])]
-        status, values = fused.reduce("sum", inputs, dtype, tensors[0].count)
-        assert status == 0
-        np.testing.assert_array_equal(values, folded("sum", tensors))
+        inputs = [Input(frame, True), plain(tensors[1]), frames.tier(tensors[2], menu=2)]
+        for some in ([0, 1], [1, 0], [0, 2], [0, 1, 2]):
+            expected = folded("sum", [tensors[i] for i in some])
+            parts = [inputs[i] for i in some]
+            status, values = fused.reduce("sum", parts, dtype, count)
+            assert status == 0
+            np.testing.assert_array_equal(values, expected)
+            status, _, made = fused.reduce_encode("sum", parts, dtype, count, keep=False)
+            assert status == 0
+            np.testing.assert_array_equal(decoded(made, tensors[0]), expected)
     assert read >= 2
 
 

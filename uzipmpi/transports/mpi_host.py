@@ -64,8 +64,10 @@ class MpiHost:
         """Start sending ``memory``, which must not change until the transfer is complete."""
         self.bytes_sent += memory.size
         self.messages_sent += 1
-        with counted(memory) as (count, datatype):
-            return Transfer(self._isend([memory, count, datatype], self._ranks[dest], tag), memory)
+        if memory.size <= MAX_COUNT:
+            return Transfer(self._isend([memory, MPI.BYTE], self._ranks[dest], tag), memory)
+        with as_one(memory) as entry:
+            return Transfer(self._isend(entry, self._ranks[dest], tag), memory)
 
     def send_all(self, memory: Bytes, dests: Sequence[int], tag: int) -> list[Transfer]:
         """Start sending ``memory`` to some ranks; it stays where it is for those that share it."""
@@ -108,20 +110,18 @@ class MpiHost:
 
     def irecv(self, memory: Bytes, source: int, tag: int) -> Transfer:
         """Start receiving at most ``memory.size`` bytes; a larger message fails the transfer."""
-        with counted(memory) as (count, datatype):
-            return Transfer(
-                self.comm.Irecv([memory, count, datatype], self._ranks[source], tag), memory
-            )
+        if memory.size <= MAX_COUNT:
+            request = self.comm.Irecv([memory, MPI.BYTE], self._ranks[source], tag)
+            return Transfer(request, memory)
+        with as_one(memory) as entry:
+            return Transfer(self.comm.Irecv(entry, self._ranks[source], tag), memory)
 
 
 @contextmanager
-def counted(memory: Bytes) -> Iterator[tuple[int, MPI.Datatype]]:
-    """Yield a count that every MPI accepts and the datatype that it counts."""
-    if memory.size <= MAX_COUNT:
-        yield memory.size, MPI.BYTE
-        return
+def as_one(memory: Bytes) -> Iterator[tuple[Bytes, int, MPI.Datatype]]:
+    """Yield a message that is one element of a datatype of its own."""
     block = MPI.BYTE.Create_contiguous(memory.size).Commit()
     try:
-        yield 1, block
+        yield memory, 1, block
     finally:
         block.Free()  # MPI keeps it for the transfers that were started with it

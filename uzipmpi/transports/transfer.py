@@ -38,6 +38,7 @@ class Transfer(MPI.Request):
 
     def __init__(self, request: MPI.Request, memory: Bytes | None = None) -> None:
         self.memory = memory
+        self._status: MPI.Status | None = None
         self._complete = False
         self._nbytes = 0
         self._error: Exception | None = None
@@ -60,7 +61,9 @@ class Transfer(MPI.Request):
     def poll(self) -> bool:
         """Return whether the transfer is complete, or has failed; never blocks."""
         if not self._complete:
-            status = MPI.Status()
+            status = self._status
+            if status is None:
+                status = self._status = MPI.Status()
             try:
                 if self.Test(status):
                     self.complete(status)
