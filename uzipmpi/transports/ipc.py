@@ -58,7 +58,7 @@ class Way:
 # multiprocessors fill the bus.
 WAYS = {
     "ipc": Way("ipc", "device", coded_bytes=8 << 20, most_sms=0),
-    "shm": Way("shm", "host", coded_bytes=512 << 10, most_sms=24),
+    "shm": Way("shm", "host", coded_bytes=512 << 10, most_sms=16),
 }
 
 
