@@ -288,11 +288,6 @@ void wait_copies() {
   emulation::running->wait_copies(kLater);
 }
 
-constexpr bool kBulkCopies = false;
-inline void begin_barrier(uint64_t*) {}
-inline void copy_bulk_later(void*, const void*, uint32_t, uint64_t*) {}
-inline void wait_bulk(uint64_t*, uint32_t) {}
-
 inline void prefetch(const void*) {}
 
 inline uint8_t* shared_memory() {

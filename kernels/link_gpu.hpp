@@ -32,6 +32,7 @@ constexpr uint32_t kOpenings = 32;
 constexpr int kMinSlotsLog2 = 1;
 constexpr int kMaxSlotsLog2 = 13;  // with half of it, messages of 16 to 64 MB waited for slots
 constexpr int kLineBytes = 128;    // what GPUs move at a time
+constexpr int kPageBytes = 4096;   // a ring's alignment
 
 // Of whole tiles that a slot holds.
 constexpr UZIP_HD int max_record_tiles(int itemsize) {
@@ -96,7 +97,7 @@ struct Region {
 
   UZIP_HD static uint64_t ring_offset(int slots_log2) {
     const uint64_t words = uint64_t{12} << slots_log2;
-    return sizeof(RegionHead) + (words + kLineBytes - 1) / kLineBytes * kLineBytes;
+    return (sizeof(RegionHead) + words + kPageBytes - 1) / kPageBytes * kPageBytes;
   }
   UZIP_HD static uint64_t bytes(int slots_log2) {
     return ring_offset(slots_log2) + (uint64_t{kSlotBytes} << slots_log2);

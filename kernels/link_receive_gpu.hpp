@@ -26,6 +26,7 @@ struct Incoming {
   const uint64_t* flags;
   uint32_t* acknowledgements;  // the peer's
   int slots_log2;
+  bool through_host;
   bool coded;
   int menu;
   TileCode code;
@@ -36,7 +37,6 @@ struct Incoming {
 template <DType kDType>
 struct alignas(16) ReceiveWarpRoom {
   Stage<kDType> stages[kStages<kDType>];
-  uint64_t barriers[kStages<kDType>];  // of copies to them
   union {
     LevelRoom<kDType> levels;
     // Of a tile that is to be folded: they replace what they were decoded with.
@@ -83,26 +83,15 @@ class Fetcher {
   static constexpr FloatFormat kFormat = float_format(kDType);
 
   UZIP_DEVICE Fetcher(WorkerTurns turns, int n_peers)
-      : step_(turns.step), n_peers_(n_peers), next_{0, turns.first, 0, 0} {
-    const LinkBlock& block = LinkBlock::get();
-    bulk_ = kBulkCopies && n_peers > 0 && block.links[incoming(0).link].through_host;
-    if (!bulk_) return;
-    if (lane() < kStages<kDType>) begin_barrier(&room().barriers[lane()]);
-    sync_lanes();
-  }
+      : step_(turns.step), n_peers_(n_peers), next_{0, turns.first, 0, 0} {}
 
   // Waits for the next tile, of a record, whose last it may be. False: it will not come.
   UZIP_DEVICE bool take(uint32_t record, bool is_last, ArrivedTile* tile) {
     if (ahead_ == 0 && !fetch(true)) return false;
-    if (kStages<kDType> == 2 && ahead_ == 1 && fetch(false) && !bulk_) {
+    if (kStages<kDType> == 2 && ahead_ == 1 && fetch(false)) {
       wait_copies<1>();  // for all but the newest
     } else {
-      if (bulk_) commit_copies();  // of what else was asked for
       wait_copies<0>();
-    }
-    if (bulk_) {
-      wait_bulk(&room().barriers[turn_], phases_ >> turn_ & 1);
-      phases_ ^= 1u << turn_;
     }
     sync_lanes();
     if (is_last && lane() == 0) acknowledge(record);
@@ -134,11 +123,9 @@ class Fetcher {
 
   UZIP_DEVICE static int lane() { return thread_index() % kLanes; }
   UZIP_DEVICE static const Records& records() { return ReceiveRoom<kDType>::get().records; }
-  UZIP_DEVICE static ReceiveWarpRoom<kDType>& room() {
-    return ReceiveRoom<kDType>::get().warps[thread_index() / kLanes];
-  }
   UZIP_DEVICE static uint8_t* stage(int turn) {
-    return reinterpret_cast<uint8_t*>(room().stages[turn].chunks);
+    ReceiveWarpRoom<kDType>& mine = ReceiveRoom<kDType>::get().warps[thread_index() / kLanes];
+    return reinterpret_cast<uint8_t*>(mine.stages[turn].chunks);
   }
   UZIP_DEVICE static const Incoming<kDType>& incoming(int peer) {
     return ReceiveRoom<kDType>::get().incoming[peer];
@@ -162,19 +149,27 @@ class Fetcher {
       return false;
     }
     const int turn = ahead_ == 0 ? turn_ : turn_ ^ 1;
-    if (!bulk_) {
-      copy_chunks_later(reinterpret_cast<Chunk*>(stage(turn)), bytes_, entry.units, lane());
-      commit_copies();
-    } else if (lane() == 0) {
-      const auto n = static_cast<uint32_t>(entry.units * kAlignment);
-      copy_bulk_later(stage(turn), bytes_, n, &room().barriers[turn]);
-    }
+    copy_tile_later(reinterpret_cast<Chunk*>(stage(turn)), entry.units);
+    commit_copies();
     (ahead_ == 0 ? here_ : later_) = static_cast<uint32_t>(entries_);
     ++ahead_;
     entries_ >>= kEntryBits;
     bytes_ += entry.units * kAlignment;
     step();
     return true;
+  }
+
+  // Over the bus, what a warp asks for at once seems to be a request for each aligned block of 512
+  // bytes that it touches, of which there are about 110 million a second (H200,
+  // docs/performance.md): so chunks of one block are asked for together.
+  UZIP_DEVICE void copy_tile_later(Chunk* to, int n) const {
+    const auto* chunks = reinterpret_cast<const Chunk*>(bytes_);
+    const auto place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(bytes_) / kAlignment);
+    const int before = incoming(next_peer()).through_host ? static_cast<int>(place % kLanes) : 0;
+#pragma unroll 1
+    for (int i = lane() - before; i < n; i += kLanes) {
+      if (i >= 0) copy_later(to + i, chunks + i);
+    }
   }
 
   // Finds where the next tile is. False: its record is not there.
@@ -264,8 +259,6 @@ class Fetcher {
   int turn_ = 0;   // stage of the tile that is taken next
   int ahead_ = 0;  // tiles that were asked for and not released
   int peer_ = 0;
-  bool bulk_;            // tiles come over the bus, which other copies leave idle half of the time
-  uint32_t phases_ = 0;  // of the stages' barriers
   uint32_t known_ = 0;  // lanes that have found the flag they look for: of the first turn, from the
                         // next on, whose remainder by kLooks the lane's own is, of its peer
   uint32_t flag_low_ = 0;
@@ -473,6 +466,7 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
   incoming->flags = block.links[link].flags();
   incoming->acknowledgements = block.links[link].sent_acknowledgements();
   incoming->slots_log2 = block.links[link].here.slots_log2;
+  incoming->through_host = from.through_host;
   incoming->coded = found.coded != 0;
   incoming->menu = found.menu;
   incoming->code = TileCode::of<kDType>(parameters);

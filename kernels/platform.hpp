@@ -300,48 +300,6 @@ UZIP_DEVICE void wait_copies() {
 #endif
 }
 
-// The same of many bytes, by one thread: a multiple of 16, between places aligned to that. They are
-// there for whoever has called wait_bulk(), which is to be called once for each copy, with a phase
-// that begins as 0 and changes each time. The barrier is in shared memory. Only where kBulkCopies.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-constexpr bool kBulkCopies = true;
-UZIP_DEVICE void begin_barrier(uint64_t* barrier) {
-  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
-  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(place) : "memory");
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-UZIP_DEVICE void copy_bulk_later(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
-  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  const auto meeting = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(meeting), "r"(bytes)
-               : "memory");
-  if (bytes == 0) return;
-  asm volatile("fence.proxy.async;" ::: "memory");  // behind what this thread was told is there
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(place),
-      "l"(from), "r"(bytes), "r"(meeting)
-      : "memory");
-}
-UZIP_DEVICE void wait_bulk(uint64_t* barrier, uint32_t phase) {
-  const auto meeting = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
-  uint32_t done = 0;
-  while (done == 0) {
-    asm volatile(
-        "{\n\t.reg .pred there;\n\t"
-        "mbarrier.try_wait.parity.shared.b64 there, [%1], %2;\n\tselp.u32 %0, 1, 0, there;}"
-        : "=r"(done)
-        : "r"(meeting), "r"(phase)
-        : "memory");
-  }
-}
-#else
-constexpr bool kBulkCopies = false;
-UZIP_DEVICE void begin_barrier(uint64_t*) {}
-UZIP_DEVICE void copy_bulk_later(void*, const void*, uint32_t, uint64_t*) {}
-UZIP_DEVICE void wait_bulk(uint64_t*, uint32_t) {}
-#endif
-
 // Asks for the line of 128 bytes of global memory, to the cache that all processors share.
 UZIP_DEVICE void prefetch(const void* line) {
 #if UZIP_PTX
