@@ -59,15 +59,19 @@ bench: $(VENV)/built $(VENV)/bench ## codec throughput beside zipnn, zstd, blosc
 	$(VENV)/bin/python benchmarks/codec_throughput.py $(ARGS)
 
 # Nothing is run: no GPU is needed. One target and one data type, as each further one takes as long again.
-GPU_SOURCES := $(filter-out kernels/bindings_gpu.cu,$(wildcard kernels/*.cu))
-GPU_OPTIONS := -std=c++17 -O3 -Ikernels -DUZIP_TYPE=kBFloat16 -c -o /dev/null
+GPU_UNITS   := $(basename $(notdir $(filter-out kernels/bindings_gpu.cu,$(wildcard kernels/*.cu))))
+GPU_ONCE    := runtime_gpu %_face_gpu
+GPU_OPTIONS := -std=c++17 -O3 -Ikernels -DUZIP_TYPE=kBFloat16 -c
+GPU_OBJECTS := build/gpu-check
 GPU_JOBS    := $(shell nproc)
 
 gpu-check: ## compile the GPU half as CUDA and as HIP, as far as their compilers are found
-	@if command -v nvcc > /dev/null; then echo $(GPU_SOURCES) | xargs -t -n 1 -P $(GPU_JOBS) \
-	    nvcc -arch=sm_90 $(GPU_OPTIONS); fi
-	@if command -v hipcc > /dev/null; then echo $(GPU_SOURCES) | HIP_PLATFORM=amd xargs -t -n 1 -P $(GPU_JOBS) \
-	    hipcc -x hip --offload-arch=gfx90a -Wno-pass-failed $(GPU_OPTIONS); fi
+	@mkdir -p $(GPU_OBJECTS)
+	@if command -v nvcc > /dev/null; then printf '%s\n' $(GPU_UNITS) | xargs -t -P $(GPU_JOBS) -I UNIT \
+	    nvcc -arch=sm_90 $(GPU_OPTIONS) -o $(GPU_OBJECTS)/UNIT.cuda.o kernels/UNIT.cu && \
+	    sh tests/gpu/no_strong_names.sh $(patsubst %,$(GPU_OBJECTS)/%.cuda.o,$(filter-out $(GPU_ONCE),$(GPU_UNITS))); fi
+	@if command -v hipcc > /dev/null; then printf '%s\n' $(GPU_UNITS) | HIP_PLATFORM=amd xargs -t -P $(GPU_JOBS) -I UNIT \
+	    hipcc -x hip --offload-arch=gfx90a -Wno-pass-failed $(GPU_OPTIONS) -o $(GPU_OBJECTS)/UNIT.hip.o kernels/UNIT.cu; fi
 
 gpu-hostile: $(VENV)/built ## damaged frames on the emulated GPU under sanitizers (minutes)
 	UZIPMPI_SANITIZE=1 $(VENV)/bin/python -m pytest -q tests/gpu/test_hostile_frames.py

@@ -36,13 +36,13 @@ encode_shards_kernel(Shards shards, EncodeScratch* scratch, EncodeOptions option
   encode_part<kDType>(shard.tensor, shard.frame, scratch + i, options, part);
 }
 
-uint64_t groups_of(uint64_t count) {
+inline uint64_t groups_of(uint64_t count) {
   constexpr uint64_t kGroupValues = kTileValues * kGroupTiles;
   return std::max<uint64_t>(1, (count + kGroupValues - 1) / kGroupValues);
 }
 
 // Deals `blocks` blocks out to the shards by their groups; each has one at least.
-void deal_blocks(uint64_t blocks, uint64_t groups, Shards* shards) {
+inline void deal_blocks(uint64_t blocks, uint64_t groups, Shards* shards) {
   shards->blocks = 0;
   for (int i = 0; i < shards->n; ++i) {
     Shards::Entry& shard = shards->entries[i];
