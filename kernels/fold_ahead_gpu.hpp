@@ -10,12 +10,11 @@
 
 namespace uzip::gpu {
 
-// The largest types have not the shared memory for it.
+// The largest types have not the shared memory for it. HIP's devices have neither that much nor
+// copies that go on by themselves.
 template <DType kDType, FoldPlan kPlan>
 constexpr bool kFoldsAhead =
-    kPlan != FoldPlan::kAny &&
-    (kLargeShared ? float_format(kDType).itemsize <= 4
-                  : kPlan == FoldPlan::kPair && float_format(kDType).itemsize <= 2);
+    kLargeShared && kPlan != FoldPlan::kAny && float_format(kDType).itemsize <= 4;
 
 // Calls code.run<kDType, plan>() for the plan of a fold, of which `rounds` says whether its result
 // is to be rounded.
