@@ -17,10 +17,23 @@ from uzipmpi.transports.ipc import Ipc
 from uzipmpi.transports.mpi_host import MpiHost
 from uzipmpi.typing import Bytes, DType, Tensor
 
-__all__ = ["ANS", "CODEC_AT", "RAW", "TAGS_PER_CALL", "Context", "Record", "as_sent"]
+__all__ = [
+    "ANS",
+    "ANSWER",
+    "CODEC_AT",
+    "RAW",
+    "TAGS_PER_CALL",
+    "TAGS_PER_MESSAGE",
+    "Context",
+    "Record",
+    "as_sent",
+]
 
 # Phases and lanes of a call that run side by side have tags of their own.
 TAGS_PER_CALL = 16
+# Of a message: its parts', and the receiver's answer's, as parts of its own may go the same way.
+TAGS_PER_MESSAGE = 2
+ANSWER = 1
 
 # Up to this many ranks chunks have their full size; they never shrink below the second figure.
 FULL_CHUNK_RANKS = 8

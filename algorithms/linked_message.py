@@ -11,7 +11,7 @@ import numpy as np
 
 from uzipmpi.algorithms import places
 from uzipmpi.algorithms.channel import Waits
-from uzipmpi.algorithms.context import Context
+from uzipmpi.algorithms.context import ANSWER, Context
 from uzipmpi.algorithms.gpu_steps import memory_of
 from uzipmpi.algorithms.linked import completed
 from uzipmpi.algorithms.stream import Stream
@@ -42,7 +42,7 @@ def discard(context: Context, source: int, tag: int) -> Stream:
 def _send(context: Context, tensor: Tensor, dest: int, tag: int) -> Waits:
     lane = _ipc(context).outgoing[dest]
     number = np.empty(1, np.int64)
-    yield context.transport.irecv(_bytes(number), dest, tag)
+    yield context.transport.irecv(_bytes(number), dest, tag + ANSWER)
     if number[0] == REFUSED:
         return
     while lane.next != number[0]:  # another message of this pair is about to be queued
@@ -73,7 +73,7 @@ def _receive(context: Context, tensor: Tensor, source: int, tag: int) -> Waits:
     except BaseException:
         yield from _refuse(context, source, tag)
         raise
-    yield context.transport.isend(_bytes(number), source, tag)
+    yield context.transport.isend(_bytes(number), source, tag + ANSWER)
     yield from completed(lane.stream, lane.route)
     if staged is not tensor:
         places.copy(staged, tensor)
@@ -81,7 +81,7 @@ def _receive(context: Context, tensor: Tensor, source: int, tag: int) -> Waits:
 
 
 def _refuse(context: Context, source: int, tag: int) -> Waits:
-    yield context.transport.isend(_bytes(np.array([REFUSED], np.int64)), source, tag)
+    yield context.transport.isend(_bytes(np.array([REFUSED], np.int64)), source, tag + ANSWER)
 
 
 def _staged(ipc: Ipc, tensor: Tensor) -> Tensor:

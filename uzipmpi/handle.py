@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 from uzipmpi import link, summary
-from uzipmpi.algorithms.context import TAGS_PER_CALL, Context
+from uzipmpi.algorithms.context import TAGS_PER_CALL, TAGS_PER_MESSAGE, Context
 from uzipmpi.algorithms.scratch import Buffers, scratch
 from uzipmpi.config import AGREED, MEASURED, Config
 from uzipmpi.cuda_aware import is_cuda_aware
@@ -113,8 +113,9 @@ class Handle:
         return max(1, len(os.sched_getaffinity(0)) // ranks)
 
     def message_tag(self, dest: int) -> int:
-        """Return the tag of the parts of the next message to a rank."""
-        return next(self._messages[dest]) % self._half
+        """Return the tag of the parts of the next message to a rank, before that of the answer."""
+        n_messages = self._half // TAGS_PER_MESSAGE
+        return next(self._messages[dest]) % n_messages * TAGS_PER_MESSAGE
 
     def collective_tag(self) -> int:
         """Return the first of the tags of the next collective; the same on every rank."""

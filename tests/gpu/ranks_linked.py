@@ -171,6 +171,13 @@ def mixed(comm: uzipmpi.Comm) -> None:
     wanted = MPI.Intracomm(comm).sendrecv(mine, right, 9, source=left, recvtag=9)
     comm.Sendrecv(gpu.spec, right, 1, total, left, 1)
     assert total.tobytes() == wanted.tobytes()
+    options = {"transport": TRANSPORT, "timeout": 20, "chunk_bytes": 8192}
+    crossed = uzipmpi.Comm(MPI.COMM_WORLD.Dup(), compress="always", min_bytes=0, **options)
+    for turn in range(size):  # one way by kernels, another in frames
+        crossed.Sendrecv(mine if rank == turn else gpu.spec, right, 3, total, left, 3)
+        assert total.tobytes() == wanted.tobytes()
+    assert {"ipc", "chunked"} == set(crossed.stats["Sendrecv"].algorithms)
+    crossed.Free()
     request = comm.Isend(gpu.spec, right, 1)
     small = OnGpu(blank(DType.BFLOAT16, COUNT // 2), stream)
     stream.synchronize()
