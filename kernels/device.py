@@ -307,8 +307,8 @@ class Stream:
     A copy there and back, on a machine with a GPU::
 
         stream = Stream(0)
-        there, back = allocate(1024, 0), pinned(1024)
-        stream.copy(there, np.zeros(1024, np.uint8))
+        here, there, back = np.zeros(1024, np.uint8), allocate(1024, 0), pinned(1024)
+        stream.copy(there, here)
         stream.copy(back, there)
         stream.synchronize()
     """
@@ -349,7 +349,8 @@ class Stream:
     def copy(self, destination: Memory, source: Memory) -> None:
         """Queue a copy between any two places of the same size.
 
-        From or to memory of the host that is not page-locked, the driver may wait and copy at once.
+        From or to memory of the host that is not page-locked, the driver may wait and copy at once;
+        if not, the memory must live until the stream has come past the copy.
 
         Raises
         ------

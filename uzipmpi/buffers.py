@@ -355,7 +355,10 @@ def place(spec: Any) -> tuple[Any, ...] | None:
         return (name, *torch_place(spec)) if spec.is_cuda else None
     if not on_device(spec) or without_gpu_half(spec):
         return None
-    memory, dtype, _ = device.DeviceArray.of(spec)
+    try:
+        memory, dtype, _ = device.DeviceArray.of(spec)
+    except (TypeError, ValueError):  # whoever looks at it more closely says why
+        return None
     if dtype is DType.BYTES and name is None:
         return None
     return name, dtype, memory.address, memory.size, memory.device, memory.writable

@@ -24,7 +24,8 @@ def main() -> None:
     comm = uzipmpi.Comm(MPI.COMM_WORLD.Dup(), compress="always", min_bytes=0, allreduce="two_shot")
     stream = device.Stream(0)
     memory = device.allocate(4 * COUNT, 0)
-    stream.copy(memory, np.full(COUNT, rank, np.float32).view(np.uint8))
+    mine = np.full(COUNT, rank, np.float32)  # lives until it was copied
+    stream.copy(memory, mine.view(np.uint8))
     stream.synchronize()
     comm.Allreduce(MPI.IN_PLACE, [memory, "float32"])
     total = np.empty(COUNT, np.float32)
