@@ -69,8 +69,8 @@
 #endif
 
 #define UZIP_DEVICE __device__ __forceinline__
-// Of code that is too large to become part of each caller.
-// Inline, as a header's functions must be, but called.
+// Of code that is too large to become part of each caller. For the linker it is inline nonetheless,
+// as it is in every object that includes its header.
 #define UZIP_DEVICE_CALL inline __device__ __noinline__
 // A kernel whose blocks have `threads` threads, and of whose blocks a multiprocessor should hold
 // `blocks`.

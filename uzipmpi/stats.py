@@ -101,8 +101,8 @@ class Stats:
     ``value_bytes`` are the bytes of values that this rank sent (received, for ``Recv`` and
     ``Irecv``), ``wire_bytes`` what travelled for them; a collective counts every copy that this
     rank sent, and one left to MPI the values it was given. ``seconds`` leaves out small messages.
-    Of the algorithms ``ipc`` and ``shm`` only kernels know what travels: their ``wire_bytes`` are
-    the values'.
+    What goes by ``ipc`` and ``shm`` counts among the values and as ``unseen_bytes``, but not among
+    the ``wire_bytes``: only kernels know what travels for it.
     """
 
     def __init__(self) -> None:
