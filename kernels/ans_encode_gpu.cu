@@ -64,8 +64,8 @@ const char* launch_encode_ans(const Tensor& tensor, uint8_t* frame, EncodeScratc
   // As many as there can be blocks of the frame.
   const uint64_t most = (tensor.count / kTileValues >> kMinBlockLog2) + 1;
   const int blocks = grid_blocks(kernel, kShared, most, options.max_blocks);
-  return launch(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), tensor, frame,
-                scratch, options);
+  return launch_together(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), tensor,
+                         frame, scratch, options);
 }
 
 #define UZIP_INSTANTIATE(dtype)                                                          \

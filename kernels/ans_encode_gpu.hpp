@@ -133,7 +133,8 @@ struct AnsEncodeRoom {
   StepTable<kDType> table;
   Choice choice;
   AnsChoice ans;
-  bool is_last;
+  FinishRoom finish;
+  bool near_raw[kWarps];  // the last block of each warp
 };
 
 // Codes the blocks of a frame with several thread blocks.
@@ -166,6 +167,8 @@ class BlockEncoder {
     for (uint32_t block = part_.block + warp * part_.blocks; block < blocks;
          block += kWarps * part_.blocks) {
       const Coded coded = code(block);
+      near_raw_ = is_near_raw(static_cast<uint64_t>(coded.bytes),
+                              static_cast<uint64_t>(verbatim_bytes(block)));
       if (coded.bytes < verbatim_bytes(block)) {
         store(block, coded);
       } else {
@@ -187,15 +190,18 @@ class BlockEncoder {
 
   // Called by all thread blocks when their blocks are done; the last one writes the header.
   UZIP_DEVICE void finish() {
-    finish_frame(scratch_, part_, &room_.is_last, [&](bool overflow, uint64_t body) {
-      if (overflow) {
-        write_raw(tensor_, kDType, frame_, {0, 1});
-      } else if (thread_index() == 0) {
-        const uint32_t zero_planes = room_.choice.parameters.zero_planes;
-        write_header(frame_, kDType, Codec::kAns, tensor_.count, sections_.tails + body, body,
-                     {sections_.block_log2, room_.ans.base, zero_planes, {}});
-      }
-    });
+    const auto complete = [&](bool overflow, uint64_t body) {
+      if (overflow || thread_index() != 0) return;
+      const uint32_t zero_planes = room_.choice.parameters.zero_planes;
+      write_header(frame_, kDType, Codec::kAns, tensor_.count, sections_.tails + body, body,
+                   {sections_.block_log2, room_.ans.base, zero_planes, {}});
+    };
+    const auto rewrite = [&](Part piece) { write_raw(tensor_, kDType, frame_, piece); };
+    if (lane_ == 0) room_.near_raw[thread_index() / kLanes] = near_raw_;
+    sync_block();
+    bool helps = false;
+    for (int warp = 0; warp < kWarps; ++warp) helps = helps || room_.near_raw[warp];
+    finish_frame(scratch_, part_, &room_.finish, helps, complete, rewrite);
   }
 
  private:
@@ -428,6 +434,7 @@ class BlockEncoder {
   AnsSections sections_;
   int lane_;
   uint8_t* bottom_;
+  bool near_raw_ = false;  // the warp's last block
 };
 
 }  // namespace uzip::gpu

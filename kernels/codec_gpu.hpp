@@ -28,7 +28,10 @@ struct EncodeScratch {
   uint32_t tail_units;  // of 16 bytes, handed out so far
   uint32_t overflow;    // some tails had no room
   uint32_t blocks_done;
-  uint32_t reserved;
+  uint32_t helpers;   // blocks that wait for the decision, or do what it asks for
+  uint32_t decision;  // whether the frame is to be written again
+  uint32_t pieces;    // of it, handed out so far
+  uint32_t reserved[2];
 };
 
 struct EncodeOptions {

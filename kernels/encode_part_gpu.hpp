@@ -45,6 +45,7 @@ class PackedEncoder {
       const uint32_t size = lane_ < kWarps ? room_.sizes[0][lane_] : 0;
       const uint32_t before = sum32(lane_ < warp_ ? size : 0);
       const uint32_t total = sum32(size);
+      last_bytes_ = total;
       if (thread_index() == 0) room_.units[0] = place_group(group, total);
       sync_block();
       const uint32_t unit = room_.units[0];
@@ -66,15 +67,15 @@ class PackedEncoder {
 
   // Called by all blocks when their groups are done; the last one writes the header.
   UZIP_DEVICE void finish() {
-    finish_frame(scratch_, part_, &room_.is_last, [&](bool overflow, uint64_t body) {
-      if (overflow) {
-        write_raw(tensor_, kDType, frame_, {0, 1});
-      } else if (thread_index() == 0) {
-        write_header(frame_, kDType, Codec::kTier, tensor_.count, sections_.tails + body, body,
-                     room_.choice.parameters);
-        frame_[offsetof(Header, flags)] = kFlagPacked;
-      }
-    });
+    const auto complete = [&](bool overflow, uint64_t body) {
+      if (overflow || thread_index() != 0) return;
+      write_header(frame_, kDType, Codec::kTier, tensor_.count, sections_.tails + body, body,
+                   room_.choice.parameters);
+      frame_[offsetof(Header, flags)] = kFlagPacked;
+    };
+    const auto rewrite = [&](Part piece) { write_raw(tensor_, kDType, frame_, piece); };
+    const bool helps = is_near_raw(last_bytes_, kGroupTiles * kFormat.tile_bytes());
+    finish_frame(scratch_, part_, &room_.finish, helps, complete, rewrite);
   }
 
  private:
@@ -133,6 +134,7 @@ class PackedEncoder {
   Sections sections_;
   int warp_;
   int lane_;
+  uint32_t last_bytes_ = 0;  // of this block's last group
 };
 
 // After a choice of the packed layout, which is in the room that shared memory begins with. A call,

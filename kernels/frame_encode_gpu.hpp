@@ -2,13 +2,12 @@
 //
 // A block codes a group of tiles at a time, a warp each tile; heads go to their places at once.
 // Tails wait in shared memory until one atomic addition per group has told where they go, and are
-// stored while the next group is coded. The block that finishes last writes the header, so that the
-// size is in the frame and nobody waits.
+// stored while the next group is coded.
 #pragma once
 
 #include <utility>
 
-#include "frame_gpu.hpp"
+#include "frame_finish_gpu.hpp"
 #include "packed_encode_gpu.hpp"
 #include "select_gpu.hpp"
 #include "tier_encode_gpu.hpp"
@@ -21,7 +20,7 @@ struct GroupRoom {
   Choice choice;
   alignas(16) uint32_t sizes[2][kWarps];  // bytes of the tails of a group
   uint32_t units[2];                      // where these go; kNoUnit: nowhere
-  bool is_last;
+  FinishRoom finish;
 };
 
 // What an encoder of groups needs to know of a frame.
@@ -88,12 +87,6 @@ constexpr uint32_t kNoUnit = ~0u;
 // that are placed beyond the limit.
 constexpr uint64_t kMostBytes = uint64_t{1} << 35;
 
-// Which of the blocks that work on a frame this one is.
-struct Part {
-  uint32_t block;
-  uint32_t blocks;
-};
-
 UZIP_DEVICE void write_header(uint8_t* frame, DType dtype, Codec codec, uint64_t count,
                               uint64_t frame_bytes, uint64_t body_bytes,
                               const TierParameters& parameters) {
@@ -151,25 +144,6 @@ struct TailSection {
     return kNoUnit;
   }
 };
-
-// Called by all blocks of a frame when their parts of it are done. The last of them calls
-// write(whether tails had no room, bytes of the tail section), which completes the frame, and
-// leaves the scratch as the next call wants it. `is_last`: in shared memory.
-template <typename Write>
-UZIP_DEVICE void finish_frame(EncodeScratch* scratch, Part part, bool* is_last,
-                              const Write& write) {
-  sync_block();
-  if (thread_index() == 0) {
-    fence_device();  // for what all threads of the block have written
-    *is_last = atomic_add(&scratch->blocks_done, 1) + 1 == part.blocks;
-  }
-  sync_block();
-  if (!*is_last) return;
-  fence_device();
-  write(scratch->overflow != 0, uint64_t{scratch->tail_units} * kAlignment);
-  sync_block();
-  if (thread_index() == 0) *scratch = EncodeScratch{};
-}
 
 // Where an encoder takes values from: a tensor in memory.
 template <DType kDType>
@@ -361,18 +335,19 @@ class GroupEncoder {
   // Called by all blocks when their groups are done; the last one writes the header. `raw`: instead
   // of groups the values were written.
   UZIP_DEVICE void finish(bool raw = false) {
-    finish_frame(scratch_, part_, &room_.is_last, [&](bool overflow, uint64_t body) {
+    const auto complete = [&](bool overflow, uint64_t body) {
+      if (thread_index() != 0) return;
       if (!source_.sound()) {
-        if (thread_index() == 0) *reinterpret_cast<Header*>(frame_) = Header{};
-      } else if (raw) {
-        if (thread_index() == 0) write_raw_header<kDType>(frame_, source_.count());
-      } else if (overflow) {
-        source_.write_raw_frame(frame_, {0, 1});
-      } else if (thread_index() == 0) {
+        *reinterpret_cast<Header*>(frame_) = Header{};
+      } else if (raw || overflow) {
+        write_raw_header<kDType>(frame_, source_.count());
+      } else {
         write_header(frame_, kDType, Codec::kTier, source_.count(), plan_.sections.tails + body,
                      body, room_.choice.parameters);
       }
-    });
+    };
+    const auto rewrite = [&](Part piece) { source_.write_raw_frame(frame_, piece); };
+    finish_frame(scratch_, part_, &room_.finish, !raw && is_near_raw(), complete, rewrite);
   }
 
  private:
@@ -419,6 +394,12 @@ class GroupEncoder {
   }
 
   UZIP_DEVICE uint64_t raw_bytes() const { return bound(source_.count(), kDType); }
+  // Whether this block's last group is.
+  UZIP_DEVICE bool is_near_raw() const {
+    const int heads = kGroupTiles * plan_.code.stride;
+    return gpu::is_near_raw(static_cast<uint64_t>(heads + last_.total),
+                            kGroupTiles * kFormat.tile_bytes());
+  }
 
   UZIP_DEVICE uint32_t place_last() const {
     const TailSection tails{scratch_, plan_.sections.tails, raw_bytes()};

@@ -72,8 +72,8 @@ const char* launch_encode_shards(const Shard* shards, int n, DType dtype, Encode
               groups, &table);
   EncodeOptions chosen = options;
   chosen.raw = options.raw || dtype == DType::kBytes;
-  return launch(kernel, static_cast<int>(table.blocks), kThreads, kShared,
-                static_cast<Stream>(stream), table, scratch, chosen);
+  return launch_together(kernel, static_cast<int>(table.blocks), kThreads, kShared,
+                         static_cast<Stream>(stream), table, scratch, chosen);
 }
 
 #define UZIP_INSTANTIATE(dtype)                                                              \
