@@ -20,6 +20,8 @@ struct Part {
 struct FinishRoom {
   bool is_last;
   bool rewrites;
+  uint32_t helpers;  // other blocks that wait, for the last one to know
+  uint32_t units;    // of tails, likewise
   uint32_t piece;
 };
 
@@ -53,11 +55,9 @@ class FrameEnd {
     fence_device();  // for what all threads of the block have written
     room_->is_last = atomic_add(&scratch_->blocks_done, 1) + 1 == part.blocks;
     room_->rewrites = false;
-    fence_device();
     if (room_->is_last) {
-      if (helps) leave();
-      room_->rewrites = load_relaxed_system(&scratch_->overflow) != 0;
-      store_relaxed_system(&scratch_->decision, room_->rewrites ? kRewrite : kComplete);
+      fence_device();
+      decide(helps);
     } else if (helps) {
       wait_until([this] { return decision() != kUndecided; });
       room_->rewrites = decision() == kRewrite;
@@ -81,11 +81,23 @@ class FrameEnd {
     fence_device();
     atomic_add(&scratch_->helpers, ~0u);
   }
-  UZIP_DEVICE void wait_for_helpers() {
-    wait_until([this] { return load_relaxed_system(&scratch_->helpers) == 0; });
+  UZIP_DEVICE void wait_for_helpers(bool helps) {
+    if (room_->helpers == 0) return;
+    const uint32_t own = helps ? 1 : 0;
+    wait_until([&] { return load_relaxed_system(&scratch_->helpers) == own; });
   }
 
  private:
+  // By the last block. What it wants to know is loaded at once: small frames wait for it.
+  UZIP_DEVICE void decide(bool helps) {
+    const uint32_t overflow = load_relaxed_system(&scratch_->overflow);
+    const uint32_t helpers = load_relaxed_system(&scratch_->helpers);
+    room_->units = load_relaxed_system(&scratch_->tail_units);
+    room_->rewrites = overflow != 0;
+    room_->helpers = helpers - (helps ? 1 : 0);
+    if (room_->helpers == 0) return;
+    store_relaxed_system(&scratch_->decision, room_->rewrites ? kRewrite : kComplete);
+  }
   UZIP_DEVICE uint32_t decision() const { return load_relaxed_system(&scratch_->decision); }
 
   EncodeScratch* scratch_;
@@ -110,9 +122,9 @@ UZIP_DEVICE void finish_frame(EncodeScratch* scratch, Part part, FinishRoom* roo
     if (thread_index() == 0) end.leave();
     return;
   }
-  if (thread_index() == 0) end.wait_for_helpers();
+  if (thread_index() == 0) end.wait_for_helpers(helps);
   sync_block();
-  complete(room->rewrites, uint64_t{scratch->tail_units} * kAlignment);
+  complete(room->rewrites, uint64_t{room->units} * kAlignment);
   sync_block();
   if (thread_index() == 0) *scratch = EncodeScratch{};
 }
