@@ -149,27 +149,19 @@ class Fetcher {
       return false;
     }
     const int turn = ahead_ == 0 ? turn_ : turn_ ^ 1;
-    copy_tile_later(reinterpret_cast<Chunk*>(stage(turn)), entry.units);
+    copy_chunks_later(reinterpret_cast<Chunk*>(stage(turn)), bytes_, entry.units, lane());
     commit_copies();
     (ahead_ == 0 ? here_ : later_) = static_cast<uint32_t>(entries_);
     ++ahead_;
-    entries_ >>= kEntryBits;
-    bytes_ += entry.units * kAlignment;
+    pass_tile(entry);
     step();
     return true;
   }
 
-  // Over the bus, what a warp asks for at once seems to be a request for each aligned block of 512
-  // bytes that it touches, of which there are about 110 million a second (H200,
-  // docs/performance.md): so chunks of one block are asked for together.
-  UZIP_DEVICE void copy_tile_later(Chunk* to, int n) const {
-    const auto* chunks = reinterpret_cast<const Chunk*>(bytes_);
-    const auto place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(bytes_) / kAlignment);
-    const int before = incoming(next_peer()).through_host ? static_cast<int>(place % kLanes) : 0;
-#pragma unroll 1
-    for (int i = lane() - before; i < n; i += kLanes) {
-      if (i >= 0) copy_later(to + i, chunks + i);
-    }
+  // Goes on behind a tile of a record.
+  UZIP_DEVICE void pass_tile(const TileEntry& entry) {
+    bytes_ += tile_room<kDType>(incoming(next_peer()).through_host, entry.units * kAlignment);
+    entries_ >>= kEntryBits;
   }
 
   // Finds where the next tile is. False: its record is not there.
@@ -181,10 +173,7 @@ class Fetcher {
     entries_ = uint64_t{shuffle32(flag_high_, looker)} << 32 | shuffle32(flag_low_, looker);
     if constexpr (!kOnePeer) {
 #pragma unroll 1
-      for (int i = 0; i < next_.tile; ++i) {
-        bytes_ += TileEntry::of(entries_, 0).units * kAlignment;
-        entries_ >>= kEntryBits;
-      }
+      for (int i = 0; i < next_.tile; ++i) pass_tile(TileEntry::of(entries_, 0));
     }
     return true;
   }

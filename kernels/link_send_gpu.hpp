@@ -294,6 +294,7 @@ class Sender {
                                  uint8_t* slot) {
     const uint32_t first = records_.first_tile(record);
     const int tiles = records_.tiles_of(record);
+    const bool apart = LinkBlock::get().links[link_].through_host;
     uint64_t entries = 0;
     int together = 0;  // bytes in the room
 #pragma unroll 1
@@ -304,7 +305,7 @@ class Sender {
       TileEntry entry;
       if constexpr (kMenu == kRawMenu || kMenu == kPackedMenu) {
         entry = put_tile<kMenu>(values, next, slot);
-        slot += entry.units * kAlignment;
+        slot += tile_room<kDType>(apart, entry.units * kAlignment);
       } else {
         uint8_t* place = room().coded + together;
         if constexpr (kMenu == kAnyMenu) {
@@ -314,10 +315,10 @@ class Sender {
           entry = code_tile<kMenu>(code, digits, values, next, place);
         }
         together += entry.units * kAlignment;
-        if (i + 1 == tiles || (i + 1) % kTilesTogether<kDType> == 0) {
+        if (apart || i + 1 == tiles || (i + 1) % kTilesTogether<kDType> == 0) {
           sync_lanes();
           store_chunks(slot, room().coded, together / kAlignment, lane_);
-          slot += together;
+          slot += tile_room<kDType>(apart, together);
           together = 0;
         }
       }
