@@ -417,7 +417,9 @@ def _entries(parts: Parts, writable: bool) -> tuple[Bytes, Element] | None:
 
 def _cut(memory: Bytes, element: Element, count: int, displ: int) -> Tensor:
     start, stop = displ * element.size, (displ + count) * element.size
-    if count < 0 or (count and not 0 <= start <= stop <= memory.size):
+    if count < 0:
+        raise ValueError(f"message: expected a count of at least 0, found {count}")
+    if count and not 0 <= start <= stop <= memory.size:
         raise ValueError(
             f"message: expected a buffer of at least {stop} bytes for count {count} and "
             f"displacement {displ} of {element.size}-byte entries, found {memory.size} bytes"
@@ -472,6 +474,7 @@ def _memory(buffer: Any, writable: bool) -> Bytes | None:
 
 def _flat(array: np.ndarray[Any, Any]) -> Bytes | None:
     """Return the bytes of a contiguous array, C or Fortran order, in the order of memory."""
+    array = np.asarray(array)  # a matrix stays two-dimensional, a masked array goes by its mask
     if not array.flags.c_contiguous:
         array = array.T
         if not array.flags.c_contiguous:
