@@ -6,6 +6,7 @@ environment says what is compressed.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -347,6 +348,27 @@ def test_errors_are_mpi4py_s() -> None:
     if comm.config.compress == "always":  # else nobody looks, as in mpi4py
         with pytest.raises(ValueError, match="expected a buffer of at least 20000 bytes"):
             comm.Bcast([f4, 5000, MPI.FLOAT])
+
+
+def test_reductions_of_objects() -> None:
+    largest = uzipmpi.Op(farther)
+    values = [r * 1.5 - 4 for r in range(size)]
+    mine, so_far = values[rank], values[: rank + 1]
+    before = sum(values[:rank]) / rank if rank else None
+    assert comm.allreduce(mine, op=uzipmpi.AVG) == sum(values) / size
+    assert comm.reduce(mine, uzipmpi.AVG, size - 1) == (
+        sum(values) / size if rank == size - 1 else None
+    )
+    assert comm.scan(mine, uzipmpi.AVG) == sum(so_far) / (rank + 1)
+    assert comm.exscan(mine, uzipmpi.AVG) == before
+    assert comm.allreduce(mine, op=largest) == functools.reduce(farther, values)
+    assert comm.scan(mine, largest) == functools.reduce(farther, so_far)
+    assert comm.allreduce(mine) == sum(values)
+    assert comm.allreduce(np.full(2, mine), op=uzipmpi.AVG).tolist() == [sum(values) / size] * 2
+
+
+def farther(x: float, y: float) -> float:
+    return x if abs(x) > abs(y) else y
 
 
 for name, test in list(globals().items()):
