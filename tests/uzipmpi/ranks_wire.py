@@ -271,6 +271,8 @@ def test_bad_arguments() -> None:
         assert caught.value.Get_error_class() == MPI.ERR_RANK
         with pytest.raises(MPI.Exception):
             comm.Irecv(values, bad)
+    with pytest.raises(TypeError, match="integer"):
+        comm.Send(values, "1")  # type: ignore[arg-type]
     with pytest.raises(MPI.Exception) as caught:
         comm.Send(values, peer, -5)
     assert caught.value.Get_error_class() == MPI.ERR_TAG
