@@ -130,6 +130,22 @@ def test_gather_and_scatter() -> None:
         assert same(back, mine)
 
 
+def test_roots_may_be_numpy_s_integers() -> None:
+    root = np.int64(size - 1)
+    values = tensor(3001, "bfloat16", size - 1)
+    received = values.copy() if rank == root else np.zeros_like(values)
+    comm.Bcast(received, root)
+    assert same(received, values)
+    everything = np.zeros((size, 3001), values.dtype)
+    comm.Gather(received, everything if rank == root else None, root)
+    assert rank != root or all(same(row, values) for row in everything)
+    received[:] = 0
+    comm.Scatter(everything if rank == root else None, received, root)
+    assert same(received, values)
+    comm.Reduce(values, received if rank == root else None, MPI.MAX, root)
+    assert rank != root or same(received, values)
+
+
 def test_alltoall() -> None:
     for dtype, count in CASES:
         mine = tensor(count * size, dtype).reshape(size, count)
