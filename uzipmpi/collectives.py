@@ -329,7 +329,7 @@ def _shard(recv: Tensor, counts: Sequence[int], rank: int, *, in_place: bool) ->
 
 
 def _index(root: Any) -> Any:
-    """Return a root as Python's integer, which NumPy's are not; mpi4py judges what is no integer."""
+    """Return a root as Python's integer, which NumPy's are not; mpi4py judges all else."""
     with suppress(TypeError):
         return operator.index(root)
     return root

@@ -20,10 +20,10 @@ class Collectives(CommBase):
     """Collectives, as mpi4py has them.
 
     Blocking ones but ``Scan``, ``Exscan`` and ``Alltoallw`` take ``stream``, a stream of a GPU in
-    any library's words, on all ranks or on none. All buffers then are in the GPU's memory, and the call comes after what is queued in the
-    stream and before what will be, as NCCL's do. Between connected GPUs (``transport``) it is only
-    queued when it returns; buffers must live until it is done, and what goes wrong is raised by a
-    later call.
+    any library's words, on all ranks or on none. All buffers then are in the GPU's memory, and the
+    call comes after what is queued in the stream and before what will be, as NCCL's do. Between
+    connected GPUs (``transport``) it is only queued when it returns; buffers must live until it is
+    done, and what goes wrong is raised by a later call.
     """
 
     # Moving values
