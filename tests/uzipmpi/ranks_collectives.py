@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from in_order import run_tests
 from mpi4py import MPI
 
 import uzipmpi
@@ -387,12 +388,7 @@ def farther(x: float, y: float) -> float:
     return x if abs(x) > abs(y) else y
 
 
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        test()
-        comm.Barrier()
-        if rank == 0:
-            print(name, "passed", flush=True)
+run_tests(globals(), comm)
 if comm.config.compress == "always" and size > 1:
     compressed = comm.stats["Allreduce"]
     assert 0 < compressed.frame_bytes < compressed.coded_bytes

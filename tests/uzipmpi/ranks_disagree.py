@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from in_order import run_tests
 from mpi4py import MPI
 
 import uzipmpi
@@ -164,10 +165,4 @@ def test_wrong_arguments_of_one_rank() -> None:
     trial(lambda: call("Bcast", wrong, 1), "", who="others")
 
 
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        started = time.monotonic()
-        test()
-        comm.Barrier()
-        if rank == 0:
-            print(name, "passed", f"{time.monotonic() - started:.1f} s", flush=True)
+run_tests(globals(), comm)
