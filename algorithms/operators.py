@@ -167,6 +167,10 @@ class Op(Operator):
         object.__setattr__(self, "function", function)
         _compile(function)
 
+    def __call__(self, x: Any, y: Any) -> Any:
+        """Return what the function makes of two objects, as the lower-case reductions have it."""
+        return self.function(x, y)
+
     def fold(self, inputs: Sequence[Tensor], out: Tensor, divisor: int | None = None) -> None:
         """Combine tensors; see :meth:`Operator.fold`."""
         reduce.check(inputs, out)

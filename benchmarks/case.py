@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import datasets
 import numpy as np
 import numpy.typing as npt
-import report
 from mpi4py import MPI
 
 from uzipmpi import Comm
@@ -70,7 +69,7 @@ class Case(abc.ABC):
     def __init__(self, options: argparse.Namespace, size: int) -> None:
         self.options = options
         self.size = size
-        self.dtype = report.DTYPES[options.dtype]
+        self.dtype = datasets.DTYPES[options.dtype]
         self.count = size // self.dtype.itemsize
         self.rank, self.n = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 

@@ -28,14 +28,6 @@ import uzipmpi
 from uzipmpi.kernels import codec
 from uzipmpi.typing import Bytes, DType
 
-DTYPES = {
-    "bf16": DType.BFLOAT16,
-    "fp16": DType.FLOAT16,
-    "fp32": DType.FLOAT32,
-    "fp64": DType.FLOAT64,
-    "e4m3": DType.FLOAT8_E4M3FN,
-    "e5m2": DType.FLOAT8_E5M2,
-}
 EXPONENT_BITS = {"bf16": 8, "fp16": 5, "fp32": 8, "fp64": 11}
 # The buffers' sum in last-level caches: used in turn, each is read from memory.
 CACHES = 4
@@ -126,7 +118,7 @@ def entropy(symbols: np.ndarray[Any, Any]) -> float:
 
 def floor_ratio(values: Bytes, name: str) -> float:
     """Return the ratio of an ideal code for the exponents alone; of whole bytes for fp8."""
-    itemsize = DTYPES[name].itemsize
+    itemsize = datasets.DTYPES[name].itemsize
     if itemsize == 1:
         return entropy(values) / 8
     bits, exponent_bits = 8 * itemsize, EXPONENT_BITS[name]
@@ -149,7 +141,7 @@ def parse() -> argparse.Namespace:
         help="bytes, doubling from MIN; MAX alone is one size (default %(default)s)")  # fmt: skip
     add("-i", "--iterations", type=int, default=7, help="rounds (default %(default)s)")
     add("-d", "--device", choices=("cpu", "cuda"), default="cpu", help="where the codec runs")
-    add("--dtype", nargs="+", choices=DTYPES, default=["bf16"])
+    add("--dtype", nargs="+", choices=datasets.DTYPES, default=["bf16"])
     add("--data", nargs="+", choices=datasets.DATASETS, default=["normal", "uniform", "minilm"])
     add("--codec", nargs="+", help="what to measure (default: all there is)")
     add("--simd", choices=codec.SIMD_PATHS, help="instruction set of ours (default: the best)")
@@ -218,7 +210,8 @@ def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             titles = "".join(f"{title:>{FIELD_WIDTH}}" for title in ("Codec", *COLUMNS))
             print(f"{'# Size':<{SIZE_WIDTH}}{titles}")
             for size in message_sizes(options.message_size):
-                for row in rows_of(measure_case(options, data, DTYPES[dtype], size), dtype):
+                case = measure_case(options, data, datasets.DTYPES[dtype], size)
+                for row in rows_of(case, dtype):
                     print_row(size, row)
                     yield {"Dtype": dtype, "Data": data, "Size": size, **row}
 

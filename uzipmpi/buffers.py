@@ -40,7 +40,6 @@ __all__ = [
     "plain_array",
     "plain_tensor",
     "plain_w",
-    "same_memory",
     "typed",
     "without_gpu_half",
 ]
@@ -330,11 +329,6 @@ def is_in_place(spec: Any) -> bool:
     return spec is None or (isinstance(spec, type(MPI.IN_PLACE)) and spec is MPI.IN_PLACE)
 
 
-def same_memory(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors are the same bytes in memory."""
-    return a.nbytes == b.nbytes > 0 and address(a.memory) == address(b.memory)
-
-
 def address(memory: Any) -> int:
     """Return where memory begins, of the host or of a GPU."""
     start: int = memory.ctypes.data if isinstance(memory, np.ndarray) else memory.address
@@ -353,7 +347,7 @@ def place(spec: Any) -> tuple[Any, ...] | None:
         spec, name = spec
     if is_torch(spec):
         return (name, *torch_place(spec)) if spec.is_cuda else None
-    if not on_device(spec) or without_gpu_half(spec):
+    if not on_device(spec) or without_gpu_half():
         return None
     try:
         memory, dtype, _ = device.DeviceArray.of(spec)
@@ -369,7 +363,7 @@ def _whole(spec: Any) -> device.DeviceArray | None:
     if isinstance(spec, (list, tuple)):
         return None
     if not is_torch(spec):
-        if not on_device(spec) or without_gpu_half(spec):
+        if not on_device(spec) or without_gpu_half():
             return None
     elif not spec.is_cuda or not device.is_available():
         return None
@@ -417,7 +411,9 @@ def _entries(parts: Parts, writable: bool) -> tuple[Bytes, Element] | None:
 
 def _cut(memory: Bytes, element: Element, count: int, displ: int) -> Tensor:
     start, stop = displ * element.size, (displ + count) * element.size
-    if count < 0 or (count and not 0 <= start <= stop <= memory.size):
+    if count < 0:
+        raise ValueError(f"message: expected a count of at least 0, found {count}")
+    if count and not 0 <= start <= stop <= memory.size:
         raise ValueError(
             f"message: expected a buffer of at least {stop} bytes for count {count} and "
             f"displacement {displ} of {element.size}-byte entries, found {memory.size} bytes"
@@ -455,7 +451,7 @@ def _memory(buffer: Any, writable: bool) -> Bytes | None:
     if buffer is MPI.BOTTOM:
         return None
     if on_device(buffer):
-        if without_gpu_half(buffer):
+        if without_gpu_half():
             return None
         memory = device.DeviceMemory.of(buffer)
         return None if writable and not memory.writable else cast(Bytes, memory)
@@ -472,6 +468,7 @@ def _memory(buffer: Any, writable: bool) -> Bytes | None:
 
 def _flat(array: np.ndarray[Any, Any]) -> Bytes | None:
     """Return the bytes of a contiguous array, C or Fortran order, in the order of memory."""
+    array = np.asarray(array)  # a matrix stays two-dimensional, a masked array goes by its mask
     if not array.flags.c_contiguous:
         array = array.T
         if not array.flags.c_contiguous:
@@ -610,7 +607,7 @@ def _large(nbytes: int) -> MPI.Datatype:
     return MPI.BYTE.Create_contiguous(nbytes).Commit()
 
 
-def without_gpu_half(spec: Any) -> bool:
+def without_gpu_half() -> bool:
     """Whether GPU memory is MPI's own affair, as uzipmpi has no GPU half.
 
     Raises
@@ -630,7 +627,7 @@ def without_gpu_half(spec: Any) -> bool:
 
 def _if_aware(spec: Any) -> Any:
     """Return a specification of GPU memory if MPI takes that."""
-    if without_gpu_half(spec):
+    if without_gpu_half():
         return spec
     if is_cuda_aware():
         return typed(spec, entire(spec))

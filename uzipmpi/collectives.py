@@ -6,6 +6,7 @@ done at once, begun or made persistent is its caller's affair.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -41,18 +42,18 @@ __all__ = [
 
 def bcast(end: Endpoint, buf: Any, root: int) -> Call:
     """Broadcast; the root encodes once and frames are forwarded."""
-    return Call(end, "Bcast", Arguments("bcast", buf, root=root), _bcast)
+    return Call(end, "Bcast", Arguments("bcast", buf, root=_index(root)), _bcast)
 
 
 def gather(end: Endpoint, sendbuf: Any, recvbuf: Any, root: int, *, vector: bool) -> Call:
     """Gather on the root."""
-    given = Arguments("gather", sendbuf, recvbuf, root, vector=vector)
+    given = Arguments("gather", sendbuf, recvbuf, _index(root), vector=vector)
     return Call(end, "Gatherv" if vector else "Gather", given, _gather)
 
 
 def scatter(end: Endpoint, sendbuf: Any, recvbuf: Any, root: int, *, vector: bool) -> Call:
     """Scatter from the root."""
-    given = Arguments("scatter", sendbuf, recvbuf, root, vector=vector)
+    given = Arguments("scatter", sendbuf, recvbuf, _index(root), vector=vector)
     return Call(end, "Scatterv" if vector else "Scatter", given, _scatter)
 
 
@@ -78,7 +79,8 @@ def reduce(end: Endpoint, sendbuf: Any, recvbuf: Any, op: Any, root: int) -> Cal
     """Reduce on the root."""
     if end.handle.rank == root:
         sendbuf = _in_place_if_same(sendbuf, recvbuf)
-    return Call(end, "Reduce", Arguments("reduce", sendbuf, recvbuf, root, op), _reduce)
+    given = Arguments("reduce", sendbuf, recvbuf, _index(root), op)
+    return Call(end, "Reduce", given, _reduce)
 
 
 def reduce_scatter(
@@ -231,10 +233,10 @@ def _on_all(end: Endpoint, given: Arguments) -> Work | None:
     send = recv if in_place else buffers.block(given.sendbuf)
     if send is None or recv is None:
         return None
-    operator = _operator(given.op, send)
+    op = _operator(given.op, send)
     _alike(send, recv, recv.count)
-    facts = _facts(end, given, send.nbytes, send.dtype, operator)
-    return Work(facts, send.nbytes, lambda: (send, recv, operator))
+    facts = _facts(end, given, send.nbytes, send.dtype, op)
+    return Work(facts, send.nbytes, lambda: (send, recv, op))
 
 
 def _reduce(end: Endpoint, given: Arguments) -> Work | None:
@@ -245,11 +247,11 @@ def _reduce(end: Endpoint, given: Arguments) -> Work | None:
     send = recv if in_place else buffers.block(given.sendbuf)
     if send is None or (is_root and recv is None) or not _is_rank(end, root):
         return None
-    operator = _operator(given.op, send)
+    op = _operator(given.op, send)
     if recv is not None:
         _alike(send, recv, recv.count)
-    facts = _facts(end, given, send.nbytes, send.dtype, operator)
-    return Work(facts, send.nbytes, lambda: (send, recv, operator, root))
+    facts = _facts(end, given, send.nbytes, send.dtype, op)
+    return Work(facts, send.nbytes, lambda: (send, recv, op, root))
 
 
 def _reduce_scatter(end: Endpoint, given: Arguments) -> Work | None:
@@ -285,16 +287,16 @@ def _reduce_scatter_block(end: Endpoint, given: Arguments) -> Work | None:
 def _scattered(
     end: Endpoint, given: Arguments, send: Tensor, own: Tensor, counts: Sequence[int]
 ) -> Work:
-    operator = _operator(given.op, send)
-    facts = _facts(end, given, send.nbytes, send.dtype, operator)
+    op = _operator(given.op, send)
+    facts = _facts(end, given, send.nbytes, send.dtype, op)
     if not buffers.is_in_place(given.sendbuf):
-        return Work(facts, send.nbytes, lambda: (send, own, counts, operator))
+        return Work(facts, send.nbytes, lambda: (send, own, counts, op))
     # In place, the result lies among the contributions, over those to other shards.
     apart = Tensor(places.room(own.nbytes, like=own), own.dtype)
     return Work(
         facts,
         send.nbytes,
-        lambda: (send, apart, counts, operator),
+        lambda: (send, apart, counts, op),
         lambda: places.copy(apart, own),
         copies=True,
     )
@@ -326,8 +328,15 @@ def _shard(recv: Tensor, counts: Sequence[int], rank: int, *, in_place: bool) ->
     return recv[: counts[rank]] if in_place else recv
 
 
+def _index(root: Any) -> Any:
+    """Return a root as Python's integer, which NumPy's are not; mpi4py judges all else."""
+    with suppress(TypeError):
+        return operator.index(root)
+    return root
+
+
 def _is_rank(end: Endpoint, root: int | None) -> bool:
-    return root is not None and 0 <= root < end.handle.size
+    return isinstance(root, int) and 0 <= root < end.handle.size
 
 
 def _facts(
@@ -367,10 +376,10 @@ def _in_place_if_same(sendbuf: Any, recvbuf: Any) -> Any:
 
 def _operator(op: Any, send: Tensor) -> Operator | None:
     """Return the operator as ours; None if only MPI knows it."""
-    operator = operators.of(op)
-    if operator is not None and send.dtype is DType.BYTES and not isinstance(op, MPI.Op):
-        raise TypeError(f"{operator.name}: expected one of the six float types, found another type")
-    return operator
+    ours = operators.of(op)
+    if ours is not None and send.dtype is DType.BYTES and not isinstance(op, MPI.Op):
+        raise TypeError(f"{ours.name}: expected one of the six float types, found another type")
+    return ours
 
 
 def _alike(send: Tensor, recv: Tensor, n_sent: int, n_received: int | None = None) -> None:

@@ -63,7 +63,7 @@ class Comm(Life, Messages, Collectives):
 
         Nothing is communicated: all ranks that call a collective in the block must
         have the same options there, except those that are a rank's own affair (codec, threads,
-        log).
+        max_sms, log).
 
         Parameters
         ----------

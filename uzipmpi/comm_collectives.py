@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from uzipmpi import collectives
+from uzipmpi.algorithms.operators import AVG
 from uzipmpi.buffers import plain, plain_w
 from uzipmpi.comm_base import CommBase
 
@@ -18,11 +19,11 @@ __all__ = ["Collectives", "NeighborCollectives"]
 class Collectives(CommBase):
     """Collectives, as mpi4py has them.
 
-    Blocking ones take ``stream``, a stream of a GPU in any library's words, on all ranks or on
-    none. All buffers then are in the GPU's memory, and the call comes after what is queued in the
-    stream and before what will be, as NCCL's do. Between connected GPUs (``transport``) it is only
-    queued when it returns; buffers must live until it is done, and what goes wrong is raised by a
-    later call.
+    Blocking ones but ``Scan``, ``Exscan`` and ``Alltoallw`` take ``stream``, a stream of a GPU in
+    any library's words, on all ranks or on none. All buffers then are in the GPU's memory, and the
+    call comes after what is queued in the stream and before what will be, as NCCL's do. Between
+    connected GPUs (``transport``) it is only queued when it returns; buffers must live until it is
+    done, and what goes wrong is raised by a later call.
     """
 
     # Moving values
@@ -325,6 +326,24 @@ class Collectives(CommBase):
         """Persistent form; see :meth:`mpi4py.MPI.Comm.Exscan_init`."""
         return collectives.exscan(self._endpoint, sendbuf, recvbuf, op).persist(info)
 
+    # Reductions of objects; ``op`` may be one of uzipmpi's here as well
+
+    def reduce(self, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
+        """Reduce objects on one rank; see :meth:`mpi4py.MPI.Comm.reduce`."""
+        return _mean(super().reduce(sendobj, _adding(op), root), op, self.size)
+
+    def allreduce(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
+        """Reduce objects on all ranks; see :meth:`mpi4py.MPI.Comm.allreduce`."""
+        return _mean(super().allreduce(sendobj, _adding(op)), op, self.size)
+
+    def scan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
+        """Reduce objects of the ranks up to this one; see :meth:`mpi4py.MPI.Intracomm.scan`."""
+        return _mean(super().scan(sendobj, _adding(op)), op, self.rank + 1)
+
+    def exscan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
+        """Reduce objects of the ranks before this one; see :meth:`mpi4py.MPI.Intracomm.exscan`."""
+        return _mean(super().exscan(sendobj, _adding(op)), op, self.rank)
+
     def _adds_small(self, buf: Any) -> bool:
         """Whether an array is small and of a type that MPI can reduce."""
         return (
@@ -340,6 +359,16 @@ class Collectives(CommBase):
             and sendbuf is not recvbuf
             and sendbuf.base is recvbuf.base is None  # two views might be the same memory
         )
+
+
+def _adding(op: Any) -> Any:
+    """Return the operator that mpi4py applies to objects: an average begins as a sum."""
+    return MPI.SUM if op == AVG else op
+
+
+def _mean(total: Any, op: Any, n: int) -> Any:
+    """Return what a reduction of ``n`` objects gave, divided if it is to be an average."""
+    return total / n if op == AVG and total is not None else total
 
 
 # At run time mpi4py's class comes with the communicator that this is mixed into.

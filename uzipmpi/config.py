@@ -208,7 +208,7 @@ def _parse(variable: str, text: str, kind: type) -> Any:
         raise ConfigError(f"{variable}: expected 0 or 1, found {text!r}")
     scale = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}.get(word[-1:], 1)
     digits = word if scale == 1 else word[:-1]
-    if not digits.isdecimal():
+    if not digits.removeprefix("-").isdecimal():
         raise ConfigError(f"{variable}: expected a whole number, found {text!r}")
     return int(digits) * scale
 

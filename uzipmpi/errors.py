@@ -10,7 +10,7 @@ class Error(Exception):
 
 
 class FormatError(Error, ValueError):
-    """A frame breaks FORMAT.md, or is not the one that was expected."""
+    """A frame breaks FORMAT.md, is not the one that was expected, or its sender failed."""
 
 
 class ConfigError(Error, ValueError):

@@ -98,7 +98,7 @@ def refuse(
         algorithm = registry.find(facts.operation, name)
         # In MPI's own collective too: there a word that is nobody's says it.
         context = end.context(end.handle.collective_tag() if tag is None else tag)
-        stream = algorithm.run(context, *stand_ins(end, facts, given))
+        stream = algorithm.run(context, *stand_ins(end, facts))
         if not algorithm.in_call_order:
             stream.fail(error)
         in_background(stream)
@@ -150,7 +150,7 @@ def understood(spec: Any) -> Tensor | None:
     return None
 
 
-def stand_ins(end: Endpoint, facts: Facts, given: Arguments) -> tuple[Any, ...]:
+def stand_ins(end: Endpoint, facts: Facts) -> tuple[Any, ...]:
     """Return arguments for the algorithm; nothing of them will be sent."""
     size, at_root, op = facts.size, facts.root == end.handle.rank, facts.op
     dtype = facts.dtype or DType.BYTES

@@ -231,11 +231,13 @@ def _why_plain(end: Endpoint, facts: Facts) -> str:
 
 def _mpi_can(facts: Facts) -> bool:
     """Whether MPI itself gives the right result."""
+    if facts.op is not None and facts.op not in MPI_OPERATORS:
+        return False
     if facts.nbytes is not None and facts.nbytes > buffers.INT_MAX and not LARGE_COUNTS:
         return facts.dtype is not None and (facts.op is None or facts.dtype is DType.BYTES)
     if facts.dtype is None or facts.op is None or facts.dtype is DType.BYTES:
         return True
-    return buffers.datatype(facts.dtype).is_predefined and facts.op in MPI_OPERATORS
+    return buffers.datatype(facts.dtype).is_predefined
 
 
 def _serves(row: Row, facts: Facts, *, in_call_order: bool) -> bool:

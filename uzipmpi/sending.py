@@ -8,6 +8,7 @@ in standard mode. A buffered send has to fit the user's buffer: it stays plain.
 from __future__ import annotations
 
 import dataclasses
+import operator
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -144,7 +145,7 @@ def like_a_head(end: Endpoint, buf: Any, dest: int) -> Bytes | None:
 
 def prepare(end: Endpoint, tensor: Tensor, dest: int, mode: str) -> Sending | str:
     """Return what to send in parts, or why the values go as a plain message."""
-    if not 0 <= dest < end.handle.size:
+    if not 0 <= operator.index(dest) < end.handle.size:
         return "no such rank"  # MPI says so
     algorithm, reason = selection.message(end, tensor, dest)
     synchronous = mode in SYNCHRONOUS

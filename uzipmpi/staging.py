@@ -52,7 +52,7 @@ class Staged:
         self._tensor: Tensor | None = None
         self._receives = receives
         self.spec = spec
-        if not buffers.on_device(spec) or buffers.without_gpu_half(spec):
+        if not buffers.on_device(spec) or buffers.without_gpu_half():
             return
         if device and is_cuda_aware():
             self.spec = buffers.typed(spec, places.settled(buffers.entire(spec)))
@@ -155,7 +155,7 @@ def reachable(tensor: Tensor) -> Tensor:
 
 def stand_in(spec: Any) -> Any:
     """Return a specification on which MPI can check arguments, and no more."""
-    if not buffers.on_device(spec) or buffers.without_gpu_half(spec):
+    if not buffers.on_device(spec) or buffers.without_gpu_half():
         return spec
     tensor = buffers.entire(spec)
     blank = Tensor(np.empty(tensor.nbytes, np.uint8), tensor.dtype)  # its pages are never touched

@@ -94,7 +94,8 @@ class Tensor:
                 f"for shape {array.shape}"
             )
         dtype = DType.of(array.dtype) if array.dtype.isnative else DType.BYTES
-        return cls(array.reshape(-1).view(np.uint8), dtype)
+        # Not the subclass: a matrix stays two-dimensional, a masked array goes by its mask.
+        return cls(np.asarray(array).reshape(-1).view(np.uint8), dtype)
 
     @property
     def on_device(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from in_order import run_tests
 from mpi4py import MPI
 
 import uzipmpi
@@ -392,9 +393,4 @@ def test_neighbours() -> None:
     ring.Free()
 
 
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        test()
-        comm.Barrier()
-        if rank == 0:
-            print(name, "passed", flush=True)
+run_tests(globals(), comm)

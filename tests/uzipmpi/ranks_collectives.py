@@ -6,11 +6,13 @@ environment says what is compressed.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from in_order import run_tests
 from mpi4py import MPI
 
 import uzipmpi
@@ -127,6 +129,22 @@ def test_gather_and_scatter() -> None:
         back = np.zeros_like(mine)
         comm.Scatter([whole, count, OURS[dtype]] if rank == root else None, back, root)
         assert same(back, mine)
+
+
+def test_roots_may_be_numpy_s_integers() -> None:
+    root = np.int64(size - 1)
+    values = tensor(3001, "bfloat16", size - 1)
+    received = values.copy() if rank == root else np.zeros_like(values)
+    comm.Bcast(received, root)
+    assert same(received, values)
+    everything = np.zeros((size, 3001), values.dtype)
+    comm.Gather(received, everything if rank == root else None, root)
+    assert rank != root or all(same(row, values) for row in everything)
+    received[:] = 0
+    comm.Scatter(everything if rank == root else None, received, root)
+    assert same(received, values)
+    comm.Reduce(values, received if rank == root else None, MPI.MAX, root)
+    assert rank != root or same(received, values)
 
 
 def test_alltoall() -> None:
@@ -349,12 +367,28 @@ def test_errors_are_mpi4py_s() -> None:
             comm.Bcast([f4, 5000, MPI.FLOAT])
 
 
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        test()
-        comm.Barrier()
-        if rank == 0:
-            print(name, "passed", flush=True)
+def test_reductions_of_objects() -> None:
+    largest = uzipmpi.Op(farther)
+    values = [r * 1.5 - 4 for r in range(size)]
+    mine, so_far = values[rank], values[: rank + 1]
+    before = sum(values[:rank]) / rank if rank else None
+    assert comm.allreduce(mine, op=uzipmpi.AVG) == sum(values) / size
+    assert comm.reduce(mine, uzipmpi.AVG, size - 1) == (
+        sum(values) / size if rank == size - 1 else None
+    )
+    assert comm.scan(mine, uzipmpi.AVG) == sum(so_far) / (rank + 1)
+    assert comm.exscan(mine, uzipmpi.AVG) == before
+    assert comm.allreduce(mine, op=largest) == functools.reduce(farther, values)
+    assert comm.scan(mine, largest) == functools.reduce(farther, so_far)
+    assert comm.allreduce(mine) == sum(values)
+    assert comm.allreduce(np.full(2, mine), op=uzipmpi.AVG).tolist() == [sum(values) / size] * 2
+
+
+def farther(x: float, y: float) -> float:
+    return x if abs(x) > abs(y) else y
+
+
+run_tests(globals(), comm)
 if comm.config.compress == "always" and size > 1:
     compressed = comm.stats["Allreduce"]
     assert 0 < compressed.frame_bytes < compressed.coded_bytes

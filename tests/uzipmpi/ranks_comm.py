@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from in_order import run_tests
 from mpi4py import MPI
 
 import uzipmpi
@@ -199,9 +200,4 @@ def test_statistics() -> None:
     comm.Free()
 
 
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        test()
-        world.Barrier()
-        if rank == 0:
-            print(name, "passed", flush=True)
+run_tests(globals(), world)

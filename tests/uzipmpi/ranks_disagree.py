@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from in_order import run_tests
 from mpi4py import MPI
 
 import uzipmpi
@@ -149,6 +150,12 @@ def test_wrong_arguments_of_one_rank() -> None:
     trial(lambda: call("Allreduce", values(), other), "that rank failed", who="others")
     fewer = values(10_000) if odd else values()
     trial(lambda: call("Allreduce", values(), fewer), "that rank failed", who="others")
+    integers = np.arange(25_200, dtype=np.int32) if odd else values()
+    trial(
+        lambda: call("Allreduce", integers, integers.copy(), uzipmpi.AVG),
+        "that rank failed",
+        who="others",
+    )
     whole = values(25_200 * size)
     short = values(25_200 * size - 1) if odd else values(25_200 * size)
     trial(lambda: call("Allgather", values(), short), "that rank failed", who="others")
@@ -164,10 +171,4 @@ def test_wrong_arguments_of_one_rank() -> None:
     trial(lambda: call("Bcast", wrong, 1), "", who="others")
 
 
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        started = time.monotonic()
-        test()
-        comm.Barrier()
-        if rank == 0:
-            print(name, "passed", f"{time.monotonic() - started:.1f} s", flush=True)
+run_tests(globals(), comm)

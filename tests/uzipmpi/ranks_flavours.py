@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from in_order import run_tests
 from mpi4py import MPI
 
 import uzipmpi
@@ -279,10 +280,5 @@ def test_partitioned() -> None:
         receiving.Free()
 
 
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        test()
-        comm.Barrier()
-        if rank == 0:
-            print(name, "passed", flush=True)
+run_tests(globals(), comm)
 plain.Free()

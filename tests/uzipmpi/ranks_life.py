@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from in_order import run_tests
 from mpi4py import MPI
 
 import uzipmpi
@@ -295,9 +296,4 @@ def test_two_wrappers_and_one_free() -> None:
     assert private == MPI.COMM_NULL
 
 
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        test()
-        world.Barrier()
-        if rank == 0:
-            print(name, "passed", flush=True)
+run_tests(globals(), world)

@@ -7,6 +7,7 @@ import gc
 import numpy as np
 import numpy.typing as npt
 import pytest
+from in_order import run_tests
 from mpi4py import MPI
 
 import uzipmpi
@@ -122,9 +123,4 @@ def test_freed_or_dropped_while_active() -> None:
             del noise
 
 
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        test()
-        comm.Barrier()
-        if rank == 0:
-            print(name, "passed", flush=True)
+run_tests(globals(), comm)

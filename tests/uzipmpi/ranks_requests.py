@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+from in_order import run_tests
 from mpi4py import MPI
 
 import uzipmpi
@@ -535,9 +536,4 @@ def test_unfinished_business() -> None:
     comm.Recv(np.zeros(5000, ml_dtypes.bfloat16), left, 78)
 
 
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        test()
-        comm.Barrier()
-        if rank == 0:
-            print(name, "passed", flush=True)
+run_tests(globals(), comm)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from in_order import run_tests
 from mpi4py import MPI
 
 import uzipmpi
@@ -271,6 +272,8 @@ def test_bad_arguments() -> None:
         assert caught.value.Get_error_class() == MPI.ERR_RANK
         with pytest.raises(MPI.Exception):
             comm.Irecv(values, bad)
+    with pytest.raises(TypeError, match="integer"):
+        comm.Send(values, "1")  # type: ignore[arg-type]
     with pytest.raises(MPI.Exception) as caught:
         comm.Send(values, peer, -5)
     assert caught.value.Get_error_class() == MPI.ERR_TAG
@@ -284,9 +287,4 @@ def test_bad_arguments() -> None:
         comm.Send([values, 6000, MPI.FLOAT], peer)
 
 
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        test()
-        comm.Barrier()
-        if rank == 0:
-            print(name, "passed", flush=True)
+run_tests(globals(), comm)

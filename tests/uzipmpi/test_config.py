@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import uzipmpi
-from uzipmpi.config import AGREED, Config, Rc, rc
+from uzipmpi.config import AGREED, MEASURED, Config, Rc, rc
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +36,11 @@ def test_sizes_in_the_environment(monkeypatch: pytest.MonkeyPatch, text: str, va
     assert Config.resolve().threads == value
 
 
+def test_min_bytes_in_the_environment_may_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UZIPMPI_MIN_BYTES", "-1")
+    assert Config.resolve().min_bytes == MEASURED
+
+
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("no", False), ("True", True)])
 def test_switches_in_the_environment(
     monkeypatch: pytest.MonkeyPatch, text: str, value: bool
@@ -48,7 +53,9 @@ def test_switches_in_the_environment(
     ("variable", "text"),
     [
         ("MIN_BYTES", "many"),
-        ("MIN_BYTES", "-1"),
+        ("MIN_BYTES", "-2"),
+        ("MIN_BYTES", "--1"),
+        ("THREADS", "-1"),
         ("MIN_BYTES", "k"),
         ("VERIFY", "perhaps"),
         ("CODEC", "zip"),
