@@ -40,11 +40,15 @@ constexpr UZIP_HD int max_record_tiles(int itemsize) {
   return most < kMaxRecordTiles ? most : kMaxRecordTiles;
 }
 
-// Bytes that a tile takes of its slot. In host memory each has room for its values: of tiles that
-// begin anywhere half as many come over the bus (H200, docs/performance.md).
+// Bytes that a tile takes of its slot. In host memory each has room for its values, and is loaded
+// in whole lines: of tiles that begin and end anywhere half as many come over the bus (H200,
+// docs/performance.md).
 template <DType kDType>
 constexpr UZIP_HD int tile_room(bool through_host, int bytes) {
   return through_host ? float_format(kDType).tile_bytes() : bytes;
+}
+constexpr UZIP_HD int loaded_bytes(bool through_host, int bytes) {
+  return through_host ? (bytes + kLineBytes - 1) / kLineBytes * kLineBytes : bytes;
 }
 
 // What the status word says; it stays as the first one found left it.

@@ -149,7 +149,9 @@ class Fetcher {
       return false;
     }
     const int turn = ahead_ == 0 ? turn_ : turn_ ^ 1;
-    copy_chunks_later(reinterpret_cast<Chunk*>(stage(turn)), bytes_, entry.units, lane());
+    const bool through_host = incoming(next_peer()).through_host;
+    const int chunks = loaded_bytes(through_host, entry.units * kAlignment) / kAlignment;
+    copy_chunks_later(reinterpret_cast<Chunk*>(stage(turn)), bytes_, chunks, lane());
     commit_copies();
     (ahead_ == 0 ? here_ : later_) = static_cast<uint32_t>(entries_);
     ++ahead_;
