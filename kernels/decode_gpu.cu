@@ -186,33 +186,50 @@ UZIP_DEVICE void decode_tier(const Header& header, const Frame& frame,
   }
 }
 
-// Blocks of ans are dealt out to the warps such that few blocks are spread over many processors. A
-// call: what it needs of registers and what tier needs have nothing to do with each other.
 template <DType kDType>
-UZIP_DEVICE_CALL void decode_ans(Frame frame, Destination destination, uint32_t* status) {
+struct AnsRoom {
+  AnsDecodeRoom<kDType> decoder;
+  AnsFrame<kDType> frame;
+
+  UZIP_DEVICE static AnsRoom& get() { return *reinterpret_cast<AnsRoom*>(shared_memory()); }
+};
+
+// Blocks of ans are dealt out to the warps such that few blocks are spread over many processors.
+template <DType kDType>
+UZIP_DEVICE void decode_ans(Frame frame, Destination destination, uint32_t* status) {
   constexpr FloatFormat kFormat = float_format(kDType);
-  auto& room = *reinterpret_cast<AnsDecodeRoom<kDType>*>(shared_memory());
+  auto& room = AnsRoom<kDType>::get();
   const bool first = block_index() == 0 && thread_index() == 0;
-  const AnsFrame<kDType> ans(frame, *reinterpret_cast<const Header*>(frame.bytes));
+  if (thread_index() == 0) {
+    room.frame = AnsFrame<kDType>(frame, *reinterpret_cast<const Header*>(frame.bytes));
+  }
+  sync_block();
+  const AnsFrame<kDType>& ans = room.frame;  // not all of it has room in registers
   if (!ans.sizes_add_up()) {
     if (first) report(status, FrameStatus::kSections);
     return;
   }
-  if (!fill_slots<kDType>(ans.frequencies(), room)) {
+  const int warp = thread_index() / kLanes;
+  const int lane = thread_index() % kLanes;
+  const auto blocks = static_cast<uint32_t>(ans.sections().blocks);
+  const uint32_t step = kWarps * block_count();
+  const auto block_at = [&](uint32_t index) {
+    return typename AnsFrame<kDType>::Block{index, index < blocks ? ans.place_of(index) : 0};
+  };
+  auto next = block_at(block_index() + static_cast<uint32_t>(warp) * block_count());
+  if (!fill_slots<kDType>(ans.frequencies(), room.decoder)) {
     if (first) report(status, FrameStatus::kTable);
     return;
   }
-  const int warp = thread_index() / kLanes;
-  const int lane = thread_index() % kLanes;
   const auto sink_of = [&](uint32_t tile) {
     return MemorySink<kDType>{destination.values + uint64_t{tile} * kFormat.tile_bytes(),
                               destination.aligned, lane};
   };
-  const auto blocks = static_cast<uint32_t>(ans.sections().blocks);
   bool all_good = true;
-  for (uint32_t block = block_index() + static_cast<uint32_t>(warp) * block_count(); block < blocks;
-       block += kWarps * block_count()) {
-    all_good = ans.decode(block, room.table, room.windows[warp], lane, sink_of) && all_good;
+  while (next.index < blocks) {
+    const auto here = next;
+    next = block_at(here.index + step);
+    all_good = ans.decode(here, next, room.decoder.warps[warp], lane, sink_of) && all_good;
   }
   if (!all_good && lane == 0) report(status, FrameStatus::kTile);
   if (block_index() == block_count() - 1) {
@@ -246,9 +263,9 @@ template <DType kDType>
 const char* launch_decode(const Frame& frame, DType dtype, const Destination& destination,
                           uint32_t* status, const DecodeOptions& options, void* stream) {
   const auto kernel = decode_kernel<kDType>;
-  constexpr size_t kShared = sizeof(DecodeRoom<kDType>) > sizeof(AnsDecodeRoom<kDType>)
+  constexpr size_t kShared = sizeof(DecodeRoom<kDType>) > sizeof(AnsRoom<kDType>)
                                  ? sizeof(DecodeRoom<kDType>)
-                                 : sizeof(AnsDecodeRoom<kDType>);
+                                 : sizeof(AnsRoom<kDType>);
   const uint64_t groups = destination.count / (kTileValues * kGroupTiles) + 1;
   const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
   return launch(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), frame, dtype,

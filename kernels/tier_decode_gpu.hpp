@@ -64,6 +64,47 @@ struct HalfPlanes {
     }
   }
 
+  // Bytes of half a head without the digits.
+  static constexpr int kPlaneBytes = kTileValues / 2;
+  static constexpr int kBytes = kPlaneBytes * kFormat.byte_planes +
+                                kPlaneBytes / 8 * (kFormat.sub_bits[0] + kFormat.sub_bits[1]);
+
+  // Asks for half a head, for load_fetched().
+  UZIP_DEVICE static void fetch(const TileCode& code, const uint8_t* head, int half, uint8_t* to,
+                                int lane) {
+#pragma unroll
+    for (int plane = 0; plane < kFormat.byte_planes; ++plane) {
+      if (!code.stores(plane)) continue;
+      copy_later(to + kPlaneBytes * plane + kAlignment * lane,
+                 head + code.byte_plane(plane) + kPlaneBytes * half + kAlignment * lane);
+    }
+    const uint8_t* sub = head + code.byte_plane(kFormat.byte_planes);
+    to += kPlaneBytes * kFormat.byte_planes;
+    fetch_fields<kFormat.sub_bits[0]>(sub, half, to, lane);
+    fetch_fields<kFormat.sub_bits[1]>(sub + plane_bytes(kFormat.sub_bits[0], kTileValues), half,
+                                      to + kPlaneBytes / 8 * kFormat.sub_bits[0], lane);
+  }
+
+  UZIP_DEVICE void load_fetched(const TileCode& code, const uint8_t* from, int lane) {
+#pragma unroll
+    for (int plane = 0; plane < kFormat.byte_planes; ++plane) {
+      if (code.stores(plane)) {
+        load_fields<8>(from + kPlaneBytes * plane, 0, lane, byte_plane[plane]);
+      } else {
+#pragma unroll
+        for (int q = 0; q < kHalfQuads; ++q) byte_plane[plane][q] = 0;
+      }
+    }
+    from += kPlaneBytes * kFormat.byte_planes;
+    if constexpr (kFormat.sub_bits[0] != 0) {
+      load_fields<kFormat.sub_bits[0]>(from, 0, lane, sub_plane[0]);
+      from += kPlaneBytes / 8 * kFormat.sub_bits[0];
+    }
+    if constexpr (kFormat.sub_bits[1] != 0) {
+      load_fields<kFormat.sub_bits[1]>(from, 0, lane, sub_plane[1]);
+    }
+  }
+
   UZIP_DEVICE Quad<kDType> quad(int q) const {
     Quad<kDType> result;
 #pragma unroll
@@ -73,6 +114,16 @@ struct HalfPlanes {
     if constexpr (kFormat.sub_bits[0] != 0) result.sub_plane[0] = sub_plane[0][q];
     if constexpr (kFormat.sub_bits[1] != 0) result.sub_plane[1] = sub_plane[1][q];
     return result;
+  }
+
+ private:
+  template <int kWidth>
+  UZIP_DEVICE static void fetch_fields(const uint8_t* plane, int half, uint8_t* to, int lane) {
+    constexpr int kFieldBytes = kPlaneBytes / 8 * kWidth;
+    if constexpr (kWidth > 0) {
+      if (kAlignment * lane >= kFieldBytes) return;
+      copy_later(to + kAlignment * lane, plane + kFieldBytes * half + kAlignment * lane);
+    }
   }
 };
 
