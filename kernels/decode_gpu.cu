@@ -189,7 +189,9 @@ UZIP_DEVICE void decode_tier(const Header& header, const Frame& frame,
 template <DType kDType>
 struct AnsRoom {
   AnsDecodeRoom<kDType> decoder;
+  // What has no room in registers.
   AnsFrame<kDType> frame;
+  Destination destination;
 
   UZIP_DEVICE static AnsRoom& get() { return *reinterpret_cast<AnsRoom*>(shared_memory()); }
 };
@@ -202,9 +204,10 @@ UZIP_DEVICE void decode_ans(Frame frame, Destination destination, uint32_t* stat
   const bool first = block_index() == 0 && thread_index() == 0;
   if (thread_index() == 0) {
     room.frame = AnsFrame<kDType>(frame, *reinterpret_cast<const Header*>(frame.bytes));
+    room.destination = destination;
   }
   sync_block();
-  const AnsFrame<kDType>& ans = room.frame;  // not all of it has room in registers
+  const AnsFrame<kDType>& ans = room.frame;
   if (!ans.sizes_add_up()) {
     if (first) report(status, FrameStatus::kSections);
     return;
@@ -221,9 +224,8 @@ UZIP_DEVICE void decode_ans(Frame frame, Destination destination, uint32_t* stat
     if (first) report(status, FrameStatus::kTable);
     return;
   }
-  const auto sink_of = [&](uint32_t tile) {
-    return MemorySink<kDType>{destination.values + uint64_t{tile} * kFormat.tile_bytes(),
-                              destination.aligned, lane};
+  const auto sink_of = [](uint32_t tile) {
+    return sink_for<kDType>(AnsRoom<kDType>::get().destination, tile);
   };
   bool all_good = true;
   while (next.index < blocks) {

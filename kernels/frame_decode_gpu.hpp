@@ -122,7 +122,7 @@ class TierFrame {
       : frame_(frame),
         body_bytes_(header.body_bytes),
         code_(TileCode::of<kDType>(parameters_of(header))),
-        symbols_{offsets_of_ranks(parameters_of(header).order), code_.base},
+        symbols_(RankSymbols<kDType>::of(parameters_of(header))),
         packed_((header.flags & kFlagPacked) != 0),
         sections_(Sections::of(header.count, kFormat.itemsize, packed_ ? 0 : code_.stride)) {}
 

@@ -470,7 +470,7 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
   incoming->coded = found.coded != 0;
   incoming->menu = found.menu;
   incoming->code = TileCode::of<kDType>(parameters);
-  incoming->symbols = {offsets_of_ranks(parameters.order), parameters.base};
+  incoming->symbols = RankSymbols<kDType>::of(parameters);
   return true;
 }
 

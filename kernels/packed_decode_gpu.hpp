@@ -118,14 +118,13 @@ UZIP_DEVICE void copy_plane(const uint8_t* from, int width, int n, uint8_t* to, 
   }
 }
 
-// Decodes a masked tile whose level 1 is kFirst bits wide. False: malformed, and nothing went to
-// the sink.
-template <DType kDType, int kFirst, typename Sink>
-UZIP_DEVICE bool decode_masked_from(const TileCode& code, const DecodeTables& tables,
-                                    const RankSymbols<kDType>& symbols,
-                                    const BodyPlanes<kDType>& planes, const uint8_t* body,
-                                    Mask mask, const Tail& tail, LevelRoom<kDType>& room,
-                                    Sink& sink, int lane) {
+// Decodes a masked tile. False: malformed, and nothing went to the sink.
+template <DType kDType, int kMenu, typename Sink>
+UZIP_DEVICE bool decode_masked_of(const TileCode& code, const DecodeTables& tables,
+                                  const RankSymbols<kDType>& symbols,
+                                  const BodyPlanes<kDType>& planes, const uint8_t* body, Mask mask,
+                                  const Tail& tail, LevelRoom<kDType>& room, Sink& sink, int lane) {
+  constexpr int kFirst = kLevelWidth<kMenu, 0>;
   auto* plane = reinterpret_cast<uint8_t*>(room.lists[0]);
   if constexpr (kFirst == 3) {
     copy_plane(body + planes.digits, 2, planes.n, plane, lane);
@@ -135,12 +134,12 @@ UZIP_DEVICE bool decode_masked_from(const TileCode& code, const DecodeTables& ta
     copy_plane(body + planes.digits, kFirst, planes.n, plane, lane);
   }
   sync_lanes();
-  SymbolDecoder<kDType, kAnyMenu, kFirst> decoder(code.menu, tables, symbols, tail, room, lane);
-  decoder.load(plane);
+  SymbolDecoder<kDType, kMenu> decoder;
+  decoder.load(plane, lane);
   sync_lanes();
-  if (!decoder.measure()) return false;
+  if (!decoder.measure(tail, lane)) return false;
   uint32_t quads[kQuads];
-  decoder.expand(quads);
+  decoder.expand(tables, symbols, room, lane, quads);
   // The list that level 1 does not read.
   auto* list = reinterpret_cast<Chunk*>(room.lists[0]);
   sync_lanes();
@@ -162,7 +161,7 @@ UZIP_DEVICE bool decode_masked_from(const TileCode& code, const DecodeTables& ta
       quad |= uint32_t{reinterpret_cast<const uint8_t*>(list)[index++]} << 8 * (i % 4);
     }
   }
-  const uint8_t* raw = decoder.wide_raw();
+  const uint8_t* raw = decoder.wide_raw(tail);
   Places raw_places{};
   if (raw != nullptr) raw_places = places_of_raw(quads, lane);
   MaskedSink<kDType, Sink> masked{sink, mask};
@@ -176,25 +175,37 @@ UZIP_DEVICE bool decode_masked_from(const TileCode& code, const DecodeTables& ta
   return true;
 }
 
+// For with_menu().
+template <DType kDType, typename Sink>
+struct MaskedTile {
+  const TileCode& code;
+  const DecodeTables& tables;
+  const RankSymbols<kDType>& symbols;
+  const BodyPlanes<kDType>& planes;
+  const uint8_t* body;
+  Mask mask;
+  const Tail& tail;
+  LevelRoom<kDType>& room;
+  Sink& sink;
+  int lane;
+  bool good;
+
+  template <int kMenu>
+  UZIP_DEVICE void run() {
+    good = decode_masked_of<kDType, kMenu>(code, tables, symbols, planes, body, mask, tail, room,
+                                           sink, lane);
+  }
+};
+
 template <DType kDType, typename Sink>
 UZIP_DEVICE bool decode_masked(const TileCode& code, const DecodeTables& tables,
                                const RankSymbols<kDType>& symbols, const BodyPlanes<kDType>& planes,
                                const uint8_t* body, Mask mask, const Tail& tail,
                                LevelRoom<kDType>& room, Sink& sink, int lane) {
-  switch (code.menu.width(0)) {
-    case 1:
-      return decode_masked_from<kDType, 1>(code, tables, symbols, planes, body, mask, tail, room,
-                                           sink, lane);
-    case 2:
-      return decode_masked_from<kDType, 2>(code, tables, symbols, planes, body, mask, tail, room,
-                                           sink, lane);
-    case 3:
-      return decode_masked_from<kDType, 3>(code, tables, symbols, planes, body, mask, tail, room,
-                                           sink, lane);
-    default:
-      return decode_masked_from<kDType, 4>(code, tables, symbols, planes, body, mask, tail, room,
-                                           sink, lane);
-  }
+  MaskedTile<kDType, Sink> tile{code, tables, symbols, planes, body, mask,
+                                tail, room,   sink,    lane,   false};
+  with_menu(code.menu, tile);
+  return tile.good;
 }
 
 }  // namespace uzip::gpu
