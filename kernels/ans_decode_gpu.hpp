@@ -23,17 +23,23 @@ struct alignas(16) ByteRing {
 
 // Whether heads go through shared memory: those of the largest type have no room there.
 template <DType kDType>
-constexpr bool kFetchesHeads = AnsFormat<kDType>::kPairs &&
-                               float_format(kDType).itemsize <= (kLargeShared ? 4 : 2);
-
-// A stretch's half of a head is asked for while the one before the last is decoded.
-constexpr int kStretchesAhead = 2;
+constexpr bool kFetchesHeads =
+    AnsFormat<kDType>::kPairs && float_format(kDType).itemsize <= (kLargeShared ? 4 : 2);
 
 template <DType kDType>
 struct AnsWarpRoom {
-  static constexpr int kHeadBytes = kFetchesHeads<kDType> ? HalfPlanes<kDType>::kBytes : kAlignment;
+  static constexpr FloatFormat kFormat = float_format(kDType);
+  static constexpr int kHeadBytes =
+      kTileValues / 8 * (8 * kFormat.byte_planes + kFormat.sub_bits[0] + kFormat.sub_bits[1]);
   ByteRing ring;
-  alignas(16) uint8_t heads[kStretchesAhead + 1][kHeadBytes];
+  // Of a tile and the next one, in turn.
+  alignas(16) uint8_t heads[2][kFetchesHeads<kDType> ? kHeadBytes : kAlignment];
+};
+
+// The slots of a code.
+struct CodeSlots {
+  uint16_t n;
+  uint16_t first;
 };
 
 template <DType kDType>
@@ -43,8 +49,7 @@ struct AnsDecodeRoom {
     AnsWarpRoom<kDType> warps[kWarps];
     struct {
       uint32_t sums[kWarps];
-      uint16_t frequencies[ans::kCodes];
-      uint16_t cumulated[ans::kCodes];
+      CodeSlots codes[ans::kCodes];
     };
   };
 
@@ -62,33 +67,67 @@ UZIP_DEVICE uint32_t slot_entry(uint32_t code, uint32_t frequency, uint32_t plac
   return frequency << 20 | place << 8 | code;
 }
 
+// The largest word of the threads below this one, by a whole block that may not be using `sums`.
+UZIP_DEVICE uint32_t largest_below(uint32_t word, uint32_t sums[kWarps]) {
+  const int lane = thread_index() % kLanes;
+#pragma unroll
+  for (int by = 1; by < kLanes; by *= 2) {
+    const uint32_t below = shuffle_up32(word, by);
+    if (lane >= by && below > word) word = below;
+  }
+  if (lane == kLanes - 1) sums[thread_index() / kLanes] = word;
+  const uint32_t below = shuffle_up32(word, 1);
+  uint32_t largest = lane == 0 ? 0 : below;
+  sync_block();
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) {
+    if (warp < thread_index() / kLanes && sums[warp] > largest) largest = sums[warp];
+  }
+  return largest;
+}
+
 // Fills the table from the frequencies of a frame, by a whole block. False: these do not sum to
 // 4096, or one is 4096.
 template <DType kDType>
 UZIP_DEVICE bool fill_slots(const uint16_t* frequencies, AnsDecodeRoom<kDType>& room) {
-  const int code = thread_index();
-  const uint32_t frequency = frequencies[code];
+  const int thread = thread_index();
+  const auto code = static_cast<uint32_t>(thread);
+  const uint32_t frequency = frequencies[thread];
   uint32_t total;
   const uint32_t cumulated = sum_below(frequency, room.sums, &total);
-  room.frequencies[code] = static_cast<uint16_t>(frequency);
-  room.cumulated[code] = static_cast<uint16_t>(cumulated);
-  if (code == 0) room.sums[0] = 0;
+  room.codes[thread] = {static_cast<uint16_t>(frequency), static_cast<uint16_t>(cumulated)};
+  // A code is noted at its first slot; each thread then serves so many slots.
+  constexpr int kSlots = ans::kTableSum / kThreads;
+  auto* chunks = reinterpret_cast<Chunk*>(room.table) + thread * kSlots / 4;
+#pragma unroll
+  for (int i = 0; i < kSlots / 4; ++i) chunks[i] = {{0, 0, 0, 0}};
+  if (thread == 0) room.sums[0] = 0;
   sync_block();
   if (frequency > ans::kMaxFrequency) room.sums[0] = 1;
   sync_block();
-  const bool sound = total == ans::kTableSum && room.sums[0] == 0;
-  if (sound) {
-    const int lane = thread_index() % kLanes;
-    for (int c = thread_index() / kLanes; c < ans::kCodes; c += kWarps) {
-      const uint32_t n = room.frequencies[c];
-      uint32_t* slots = room.table + room.cumulated[c];
-      for (auto i = static_cast<uint32_t>(lane); i < n; i += kLanes) {
-        slots[i] = slot_entry<AnsFormat<kDType>::kPairs>(static_cast<uint32_t>(c), n, i);
-      }
-    }
+  if (total != ans::kTableSum || room.sums[0] != 0) return false;
+  if (frequency != 0) room.table[cumulated] = code;
+  sync_block();
+  Chunk slots[kSlots / 4];
+  uint32_t owner = 0;
+#pragma unroll
+  for (int i = 0; i < kSlots; ++i) {
+    if (i % 4 == 0) slots[i / 4] = chunks[i / 4];
+    const uint32_t noted = slots[i / 4].words[i % 4];
+    if (noted > owner) owner = noted;
+  }
+  owner = largest_below(owner, room.sums);
+#pragma unroll
+  for (int i = 0; i < kSlots; ++i) {
+    uint32_t& slot = slots[i / 4].words[i % 4];
+    if (slot > owner) owner = slot;
+    const CodeSlots of_owner = room.codes[owner];
+    const auto place = static_cast<uint32_t>(thread * kSlots + i) - of_owner.first;
+    slot = slot_entry<AnsFormat<kDType>::kPairs>(owner, of_owner.n, place);
+    if (i % 4 == 3) chunks[i / 4] = slots[i / 4];
   }
   sync_block();
-  return sound;
+  return true;
 }
 
 // The entry of a state's slot.
@@ -163,16 +202,28 @@ class BlockBytes {
 
   UZIP_DEVICE uint32_t lanes_below() const { return (1u << lane_) - 1; }
 
-  // Where a stretch of steps begins to read.
+  // Where a stretch of steps begins to read, and where it has stopped.
   UZIP_DEVICE SharedPlace begin() const {
     return shared_place(ring_.bytes) + place_ % ByteRing::kBytes;
   }
-  // Where it has stopped: asks for what is to be in the slot that it left.
-  UZIP_DEVICE void end(SharedPlace stop) {
+  UZIP_DEVICE void end(SharedPlace stop) { place_ += static_cast<uint32_t>(stop - begin()); }
+
+  // Between turns of two stretches: asks for what is to be in the slots that were left, and waits
+  // for what the next turn may read. The caller may have asked for something, which is there after
+  // the turn after.
+  UZIP_DEVICE void turn() {
     const uint32_t slot = place_ / ByteRing::kSlotBytes;
-    place_ += static_cast<uint32_t>(stop - begin());
-    sync_lanes();  // all have read
-    if (place_ / ByteRing::kSlotBytes != slot) fetch(slot + ByteRing::kSlots);
+    if (slot != slot_) fetch(slot_ + ByteRing::kSlots);
+    const bool left_two = slot - slot_ > 1;
+    if (left_two) fetch(slot_ + 1 + ByteRing::kSlots);
+    slot_ = slot;
+    commit_copies();
+    if (left_two) {
+      wait_copies<0>();
+    } else {
+      wait_copies<1>();
+    }
+    sync_lanes();
   }
 
   // Bytes so far.
@@ -193,6 +244,7 @@ class BlockBytes {
   uint32_t chunks_;
   int lane_;
   uint32_t place_ = sizeof(BlockHeader) + kStateBytes;
+  uint32_t slot_ = 0;  // of the place when the turn began
 };
 
 // Decodes a lane's next 8 codes, as quads of digits or of values.
@@ -279,7 +331,8 @@ UZIP_DEVICE void put_raw_symbols(uint32_t escaped, const uint8_t* raw,
     const uint32_t symbol = (*raw++ & kMask) << shift;
 #pragma unroll
     for (int q = 0; q < kHalfQuads; ++q) {
-      symbols[q] = blend(i / 4 == q ? 0xFFu << shift : 0, symbol, symbols[q]);
+      const uint32_t mask = i / 4 == static_cast<uint32_t>(q) ? 0xFFu << shift : 0;
+      symbols[q] = blend(mask, symbol, symbols[q]);
     }
   }
 }
@@ -324,16 +377,14 @@ class AnsFrame {
     const uint64_t place = uint64_t{here.place} * kAlignment;
     if (place > body_bytes_ || body_bytes_ - place < kAlignment) return false;
     const uint8_t* bytes = frame_.bytes + sections_.tails + place;
-    const int n = sections_.tiles_in(here.index) * kStretches;
+    const int n = sections_.tiles_in(here.index) * kTurns;
     const uint8_t* head = this->head(sections_.first_tile(here.index));
     wait_copies<0>();
     sync_lanes();  // the room may still be in use for the block before
     BlockBytes words(room.ring, bytes, body_bytes_ - place, lane);
-    fetch_head(head, 0, room.heads[0], lane);
+    fetch_head(head, room.heads[0], lane);
     commit_copies();
-    fetch_head(head, 1, room.heads[1], lane);
-    commit_copies();
-    wait_copies<1>();
+    wait_copies<0>();
     sync_lanes();
     const BlockHeader header = words.header();
     const uint64_t room_left = body_bytes_ - place - sizeof(BlockHeader);
@@ -346,29 +397,26 @@ class AnsFrame {
     uint32_t state = words.state();
     words.end_at(sizeof(BlockHeader) + kStateBytes + word_bytes);
     RawSymbols raw{bytes + sizeof(BlockHeader) + kStateBytes + word_bytes, header.n_raw};
-    int turn = 0;
 #pragma unroll 1
     for (int i = 0; i < n; ++i) {
-      if (i + kStretchesAhead < n) {
-        fetch_head(head, i + kStretchesAhead, room.heads[turn == 0 ? 2 : turn - 1], lane);
+      sync_lanes();  // all have read what was there
+      if (i + 1 < n) fetch_head(head + code_.stride, room.heads[(i + 1) % 2], lane);
+      words.turn();
+      if (i == n - kTurns) prefetch_start(next, lane);
+      auto sink = sink_of(sections_.first_tile(here.index) + static_cast<uint32_t>(i / kTurns));
+      const uint8_t* planes = kFetchesHeads<kDType> ? room.heads[i % 2] : head;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if constexpr (kPairs) {
+          if (!decode_pairs(planes, half, words, &state, raw, lane, sink)) return false;
+        } else {
+          Run<kDType> run;
+          static_assert(Run<kDType>::kWords == AnsFormat<kDType>::kStretchQuads);
+          decode_stretch<kDType>(words, &state, run.words);
+          sink.put(2 * (i % kTurns) + half, run);
+        }
       }
-      commit_copies();
-      wait_copies<kStretchesAhead>();
-      sync_lanes();
-      if (i == n - kStretches) prefetch_start(next, lane);
-      auto sink = sink_of(sections_.first_tile(here.index) + static_cast<uint32_t>(i / kStretches));
-      const int part = i % kStretches;
-      if constexpr (!kPairs) {
-        Run<kDType> run;
-        static_assert(Run<kDType>::kWords == AnsFormat<kDType>::kStretchQuads);
-        decode_stretch<kDType>(words, &state, run.words);
-        sink.put(part, run);
-      } else {
-        const uint8_t* planes =
-            kFetchesHeads<kDType> ? room.heads[turn] : head + i / kStretches * code_.stride;
-        if (!decode_pairs(planes, part, words, &state, raw, lane, sink)) return false;
-      }
-      turn = turn == kStretchesAhead ? 0 : turn + 1;
+      head += code_.stride;
     }
     return words.taken() == sizeof(BlockHeader) + kStateBytes + word_bytes && raw.taken == raw.n &&
            !any32(state != ans::kStateMin);
@@ -376,17 +424,15 @@ class AnsFrame {
 
  private:
   static constexpr bool kPairs = AnsFormat<kDType>::kPairs;
-  static constexpr int kStretches = kPairs ? 2 : 4;  // of a tile
+  static constexpr int kTurns = kPairs ? 1 : 2;  // of a tile
 
   UZIP_DEVICE const uint8_t* head(uint32_t tile) const {
     return frame_.bytes + kHeaderBytes + uint64_t{tile} * static_cast<uint32_t>(code_.stride);
   }
 
-  // Asks for the half of a head for a stretch of a block whose heads begin at `heads`.
-  UZIP_DEVICE void fetch_head(const uint8_t* heads, int stretch, uint8_t* to, int lane) const {
+  UZIP_DEVICE void fetch_head(const uint8_t* head, uint8_t* to, int lane) const {
     if constexpr (kFetchesHeads<kDType>) {
-      HalfPlanes<kDType>::fetch(code_, heads + stretch / kStretches * code_.stride,
-                                stretch % kStretches, to, lane);
+      copy_chunks_later(reinterpret_cast<Chunk*>(to), head, code_.stride / kAlignment, lane);
     }
   }
 
@@ -418,9 +464,8 @@ class AnsFrame {
     return true;
   }
 
-  // `planes`: half a head that was fetched, or a head.
   template <typename Sink>
-  UZIP_DEVICE bool decode_pairs(const uint8_t* planes, int half, BlockBytes& words, uint32_t* state,
+  UZIP_DEVICE bool decode_pairs(const uint8_t* head, int half, BlockBytes& words, uint32_t* state,
                                 RawSymbols& raw, int lane, Sink& sink) const {
     uint32_t quads[kHalfQuads];
     decode_stretch<kDType>(words, state, quads);
@@ -439,11 +484,7 @@ class AnsFrame {
       if (any_raw) put_raw_symbols<kDType>(escaped, raw.bytes + index, quads);
     }
     HalfPlanes<kDType> rests;
-    if constexpr (kFetchesHeads<kDType>) {
-      rests.load_fetched(code_, planes, lane);
-    } else {
-      rests.load(code_, planes, half, lane);
-    }
+    rests.load(code_, head, half, lane);
     if constexpr (kFormat.symbol_bytes() == 2) {
       // As put_half() wants those without a rank: not below kWindow.
 #pragma unroll

@@ -64,47 +64,6 @@ struct HalfPlanes {
     }
   }
 
-  // Bytes of half a head without the digits.
-  static constexpr int kPlaneBytes = kTileValues / 2;
-  static constexpr int kBytes = kPlaneBytes * kFormat.byte_planes +
-                                kPlaneBytes / 8 * (kFormat.sub_bits[0] + kFormat.sub_bits[1]);
-
-  // Asks for half a head, for load_fetched().
-  UZIP_DEVICE static void fetch(const TileCode& code, const uint8_t* head, int half, uint8_t* to,
-                                int lane) {
-#pragma unroll
-    for (int plane = 0; plane < kFormat.byte_planes; ++plane) {
-      if (!code.stores(plane)) continue;
-      copy_later(to + kPlaneBytes * plane + kAlignment * lane,
-                 head + code.byte_plane(plane) + kPlaneBytes * half + kAlignment * lane);
-    }
-    const uint8_t* sub = head + code.byte_plane(kFormat.byte_planes);
-    to += kPlaneBytes * kFormat.byte_planes;
-    fetch_fields<kFormat.sub_bits[0]>(sub, half, to, lane);
-    fetch_fields<kFormat.sub_bits[1]>(sub + plane_bytes(kFormat.sub_bits[0], kTileValues), half,
-                                      to + kPlaneBytes / 8 * kFormat.sub_bits[0], lane);
-  }
-
-  UZIP_DEVICE void load_fetched(const TileCode& code, const uint8_t* from, int lane) {
-#pragma unroll
-    for (int plane = 0; plane < kFormat.byte_planes; ++plane) {
-      if (code.stores(plane)) {
-        load_fields<8>(from + kPlaneBytes * plane, 0, lane, byte_plane[plane]);
-      } else {
-#pragma unroll
-        for (int q = 0; q < kHalfQuads; ++q) byte_plane[plane][q] = 0;
-      }
-    }
-    from += kPlaneBytes * kFormat.byte_planes;
-    if constexpr (kFormat.sub_bits[0] != 0) {
-      load_fields<kFormat.sub_bits[0]>(from, 0, lane, sub_plane[0]);
-      from += kPlaneBytes / 8 * kFormat.sub_bits[0];
-    }
-    if constexpr (kFormat.sub_bits[1] != 0) {
-      load_fields<kFormat.sub_bits[1]>(from, 0, lane, sub_plane[1]);
-    }
-  }
-
   UZIP_DEVICE Quad<kDType> quad(int q) const {
     Quad<kDType> result;
 #pragma unroll
@@ -114,16 +73,6 @@ struct HalfPlanes {
     if constexpr (kFormat.sub_bits[0] != 0) result.sub_plane[0] = sub_plane[0][q];
     if constexpr (kFormat.sub_bits[1] != 0) result.sub_plane[1] = sub_plane[1][q];
     return result;
-  }
-
- private:
-  template <int kWidth>
-  UZIP_DEVICE static void fetch_fields(const uint8_t* plane, int half, uint8_t* to, int lane) {
-    constexpr int kFieldBytes = kPlaneBytes / 8 * kWidth;
-    if constexpr (kWidth > 0) {
-      if (kAlignment * lane >= kFieldBytes) return;
-      copy_later(to + kAlignment * lane, plane + kFieldBytes * half + kAlignment * lane);
-    }
   }
 };
 
@@ -176,10 +125,12 @@ struct Tail {
 };
 constexpr int kTailSlack = 32;
 
-// Room in shared memory for the longest tail, which may begin within a chunk.
+// Room in shared memory for the longest tail, which may begin within a chunk, and for the digits of
+// level 1 before it.
 template <DType kDType>
 struct alignas(16) TailRoom {
-  uint32_t words[(kTailBytes<kDType> + kAlignment + kTailSlack) / 4];
+  static constexpr int kBytes = plane_bytes(4, kTileValues) + kTailBytes<kDType>;
+  uint32_t words[(kBytes + kAlignment + kTailSlack) / 4];
 };
 
 // What a warp needs in shared memory to decode a tile.
@@ -227,16 +178,16 @@ struct Digits {
 
   // Of a plane of `n` digits. Digits beyond the last are 0.
   UZIP_DEVICE static Digits read(SharedPlace plane, int n, int run) {
-    static_assert(kWidth <= 3);
-    constexpr int kLow = kWidth == 1 ? 1 : 2;
-    const int left = n - kRun * run;
-    const int last = n / kRun;
-    if (run > last) run = last;
-    const uint32_t low =
-        load_bytes(plane + 2 * kLow * run) & low_bits(left > 0 ? kLow * left : 0);
+    constexpr int kLow = kWidth == 3 ? 2 : kWidth;
+    int left = n - kRun * run;
+    if (left < 0) left = 0;
+    if (run > n / kRun) run = n / kRun;
+    const uint32_t low = load_bytes(plane + 2 * kLow * run) & low_bits(kLow * left);
     if constexpr (kWidth == 1) return {low & 0xFFFF, 0};
     if constexpr (kWidth == 2) return {low, 0};
-    return {low, load_bytes(plane + plane_bytes(2, n) + 2 * run)};
+    if constexpr (kWidth == 3) return {low, load_bytes(plane + plane_bytes(2, n) + 2 * run)};
+    const uint32_t high = load_bytes(plane + 2 * kLow * run + 4);
+    return {low, high & low_bits(left > 8 ? kLow * (left - 8) : 0)};
   }
 
   // Bit 2i is set where digit i is an escape.
@@ -333,8 +284,8 @@ UZIP_DEVICE Source source_of(const RankSymbols<kDType>& symbols, SharedPlace nex
   return {{symbols.quads[kRank], kWide ? symbols.quads[kRank + 4] : 0}, next};
 }
 
-// Counts of each lane, of which the sums over the lanes below are wanted: of the two halves of
-// level 1, at most 512 together each, and of the levels from 2 on, at most 1024.
+// Counts of each lane, of which the sums over the lanes below are wanted: of a level at most 1024
+// together. Those of the first may be two, of the halves of a tile.
 template <int kMenu>
 struct LevelCounts {
   static constexpr int kUsed = kLevels<kMenu> > 4 ? 3 : kLevels<kMenu> > 2 ? 2 : 1;
@@ -346,7 +297,7 @@ struct LevelCounts {
   }
   template <int kLevel>
   UZIP_DEVICE int get() const {
-    return static_cast<int>(words[kLevel / 2] >> shift(kLevel) & (kLevel == 1 ? 0xFFF : 0xFFFF));
+    return static_cast<int>(words[kLevel / 2] >> shift(kLevel) & 0xFFF);
   }
   UZIP_DEVICE void scan(int lane) {
 #pragma unroll
@@ -359,8 +310,8 @@ struct LevelCounts {
   }
 };
 
-// A level beyond the first and those below it. A lane has a run of its digits, or two where there
-// are more than 512.
+// A level whose digits are in the tail and those below it. A lane has a run of its digits, or two
+// where there are more than 512.
 template <DType kDType, int kMenu, int kLevel>
 struct DeepLevel {
   static constexpr int kWidth = kLevelWidth<kMenu, kLevel>;
@@ -391,8 +342,7 @@ struct DeepLevel {
                                  const LevelCounts<kMenu>& starts, LevelRoom<kDType>& room,
                                  int lane) const {
     const SharedPlace list = below.expand(tables, symbols, starts, room, lane);
-    Source source = source_of<kDType, kMenu, kLevel>(
-        symbols, list + starts.template get<kLevel>());
+    Source source = source_of<kDType, kMenu, kLevel>(symbols, list + starts.template get<kLevel>());
     auto* to = reinterpret_cast<Chunk*>(room.lists[kLevel & 1]) + first;
     sync_lanes();  // the list below is whole
     expand_run(tables, symbols, runs[0], source, to);
@@ -487,6 +437,22 @@ UZIP_DEVICE void put_half(const HalfPlanes<kDType>& planes, const uint32_t symbo
   }
 }
 
+// Bytes of a tile's raw symbols, where they are two bytes each and there are any.
+template <DType kDType, int kMenu, int kLevel>
+UZIP_DEVICE const uint8_t* wide_raw(const DeepLevel<kDType, kMenu, kLevel>& level,
+                                    const Tail& tail) {
+  if (float_format(kDType).symbol_bytes() == 1 || level.n_raw() == 0) return nullptr;
+  return reinterpret_cast<const uint8_t*>(tail.words) +
+         static_cast<int>(level.raw() - shared_place(tail.words));
+}
+
+// Raw symbols are only known to be bytes.
+template <DType kDType>
+UZIP_DEVICE void mask_symbols(uint32_t quads[kQuads]) {
+#pragma unroll
+  for (int q = 0; q < kQuads; ++q) quads[q] &= repeat((float_format(kDType).symbols() - 1) & 0xFF);
+}
+
 // The symbols of a tile whose digits of level 1 are known.
 template <DType kDType, int kMenu>
 class SymbolDecoder {
@@ -516,12 +482,7 @@ class SymbolDecoder {
     return unused >= 0 && unused <= tail.padding;
   }
 
-  // Bytes of the tile's raw symbols, where they are two bytes each and there are any.
-  UZIP_DEVICE const uint8_t* wide_raw(const Tail& tail) const {
-    if (kFormat.symbol_bytes() == 1 || deep_.n_raw() == 0) return nullptr;
-    return reinterpret_cast<const uint8_t*>(tail.words) +
-           static_cast<int>(deep_.raw() - shared_place(tail.words));
-  }
+  UZIP_DEVICE const uint8_t* wide_raw(const Tail& tail) const { return gpu::wide_raw(deep_, tail); }
 
   UZIP_DEVICE void expand(const DecodeTables& tables, const RankSymbols<kDType>& symbols,
                           LevelRoom<kDType>& room, int lane, uint32_t quads[kQuads]) const {
@@ -534,10 +495,7 @@ class SymbolDecoder {
     first_[1].expand(tables, symbols, source_of<kDType, kMenu, 0>(symbols, list + high),
                      quads + kHalfQuads);
     if constexpr (kFormat.exponent_bits < 8) {
-      if (deep_.n_raw() == 0) return;
-      // Raw symbols are only known to be bytes.
-#pragma unroll
-      for (int q = 0; q < kQuads; ++q) quads[q] &= repeat((kFormat.symbols() - 1) & 0xFF);
+      if (deep_.n_raw() != 0) mask_symbols<kDType>(quads);
     }
   }
 
@@ -601,8 +559,7 @@ UZIP_DEVICE bool decode_dense_tile(const TileCode& code, const DecodeTables& tab
     return tile.good;
   } else {
     // Far away, and few enough to be held while the digits are decoded.
-    constexpr bool kEarly =
-        kPlace == HeadPlace::kGlobal && float_format(kDType).byte_planes <= 1;
+    constexpr bool kEarly = kPlace == HeadPlace::kGlobal && float_format(kDType).byte_planes <= 1;
     HalfPlanes<kDType> planes[2];
     if constexpr (kEarly) {
       planes[0].load(code, head, 0, lane);
