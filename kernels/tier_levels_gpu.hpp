@@ -56,10 +56,10 @@ struct Tail {
 constexpr int kTailSlack = 32;
 
 // Room in shared memory for the longest tail, which may begin within a chunk, and for the digits of
-// level 1 before it.
+// level 1 before it: of all levels together a value has 8 bits of digits at most.
 template <DType kDType>
 struct alignas(16) TailRoom {
-  static constexpr int kBytes = plane_bytes(4, kTileValues) + kTailBytes<kDType>;
+  static constexpr int kBytes = kTailBytes<kDType> + kTileValues / 8 + kAlignment;
   uint32_t words[(kBytes + kAlignment + kTailSlack) / 4];
 };
 
