@@ -1,9 +1,10 @@
 // One warp decodes one block of an ans frame: the lanes of the warp are those of the format.
 //
 // A step takes one look-up in a table of all 4096 slots, and the lanes that need a word take
-// neighbouring ones: a ballot tells each how many are before it. Words pass through a window in
-// shared memory, so that a block of any size needs little room; the loop checks nothing, as it can
-// only read from the window, and what it took is compared with what there was at the end.
+// neighbouring ones: a ballot tells each how many are before it. A block's bytes pass through a
+// ring in shared memory, and so do the heads of its tiles, both asked for so early that no step
+// waits for memory. The loop checks nothing, as it can only read from the ring, and what it took is
+// compared with what there was at the end.
 #pragma once
 
 #include "ans_frame_gpu.hpp"
@@ -11,24 +12,50 @@
 
 namespace uzip::gpu {
 
-// Two halves of 512 bytes that are filled in turn, and the first one once more, so that a stretch
-// of 8 steps, which takes 256 words at most, may read on past the end.
-struct alignas(16) WordWindow {
-  static constexpr int kHalf = 256;
-  uint16_t words[3 * kHalf];
+// Slots that are filled in turn, and the first one once more, so that a stretch of 8 steps, which
+// takes as many words as a slot has at most, may read on past the end.
+struct alignas(16) ByteRing {
+  static constexpr int kSlots = 4;
+  static constexpr int kSlotBytes = kLanes * kAlignment;
+  static constexpr int kBytes = kSlots * kSlotBytes;
+  uint8_t bytes[kBytes + kSlotBytes];
+};
+
+// Whether heads go through shared memory: those of the largest type have no room there.
+template <DType kDType>
+constexpr bool kFetchesHeads =
+    AnsFormat<kDType>::kPairs && float_format(kDType).itemsize <= (kLargeShared ? 4 : 2);
+
+template <DType kDType>
+struct AnsWarpRoom {
+  static constexpr FloatFormat kFormat = float_format(kDType);
+  static constexpr int kHeadBytes =
+      kTileValues / 8 * (8 * kFormat.byte_planes + kFormat.sub_bits[0] + kFormat.sub_bits[1]);
+  ByteRing ring;
+  // Of a tile and the next one, in turn.
+  alignas(16) uint8_t heads[2][kFetchesHeads<kDType> ? kHeadBytes : kAlignment];
+};
+
+// The slots of a code.
+struct CodeSlots {
+  uint16_t n;
+  uint16_t first;
 };
 
 template <DType kDType>
 struct AnsDecodeRoom {
   uint32_t table[ans::kTableSum];
   union {
-    WordWindow windows[kWarps];
+    AnsWarpRoom<kDType> warps[kWarps];
     struct {
       uint32_t sums[kWarps];
-      uint16_t frequencies[ans::kCodes];
-      uint16_t cumulated[ans::kCodes];
+      CodeSlots codes[ans::kCodes];
     };
   };
+
+  UZIP_DEVICE static AnsDecodeRoom& get() {
+    return *reinterpret_cast<AnsDecodeRoom*>(shared_memory());
+  }
 };
 
 // An entry has the frequency in its top 12 bits. Pair mode: the digits in bits 0..3 and 16..19, so
@@ -40,33 +67,67 @@ UZIP_DEVICE uint32_t slot_entry(uint32_t code, uint32_t frequency, uint32_t plac
   return frequency << 20 | place << 8 | code;
 }
 
+// The largest word of the threads below this one, by a whole block that may not be using `sums`.
+UZIP_DEVICE uint32_t largest_below(uint32_t word, uint32_t sums[kWarps]) {
+  const int lane = thread_index() % kLanes;
+#pragma unroll
+  for (int by = 1; by < kLanes; by *= 2) {
+    const uint32_t below = shuffle_up32(word, by);
+    if (lane >= by && below > word) word = below;
+  }
+  if (lane == kLanes - 1) sums[thread_index() / kLanes] = word;
+  const uint32_t below = shuffle_up32(word, 1);
+  uint32_t largest = lane == 0 ? 0 : below;
+  sync_block();
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) {
+    if (warp < thread_index() / kLanes && sums[warp] > largest) largest = sums[warp];
+  }
+  return largest;
+}
+
 // Fills the table from the frequencies of a frame, by a whole block. False: these do not sum to
 // 4096, or one is 4096.
 template <DType kDType>
 UZIP_DEVICE bool fill_slots(const uint16_t* frequencies, AnsDecodeRoom<kDType>& room) {
-  const int code = thread_index();
-  const uint32_t frequency = frequencies[code];
+  const int thread = thread_index();
+  const auto code = static_cast<uint32_t>(thread);
+  const uint32_t frequency = frequencies[thread];
   uint32_t total;
   const uint32_t cumulated = sum_below(frequency, room.sums, &total);
-  room.frequencies[code] = static_cast<uint16_t>(frequency);
-  room.cumulated[code] = static_cast<uint16_t>(cumulated);
-  if (code == 0) room.sums[0] = 0;
+  room.codes[thread] = {static_cast<uint16_t>(frequency), static_cast<uint16_t>(cumulated)};
+  // A code is noted at its first slot; each thread then serves so many slots.
+  constexpr int kSlots = ans::kTableSum / kThreads;
+  auto* chunks = reinterpret_cast<Chunk*>(room.table) + thread * kSlots / 4;
+#pragma unroll
+  for (int i = 0; i < kSlots / 4; ++i) chunks[i] = {{0, 0, 0, 0}};
+  if (thread == 0) room.sums[0] = 0;
   sync_block();
   if (frequency > ans::kMaxFrequency) room.sums[0] = 1;
   sync_block();
-  const bool sound = total == ans::kTableSum && room.sums[0] == 0;
-  if (sound) {
-    const int lane = thread_index() % kLanes;
-    for (int c = thread_index() / kLanes; c < ans::kCodes; c += kWarps) {
-      const uint32_t n = room.frequencies[c];
-      uint32_t* slots = room.table + room.cumulated[c];
-      for (auto i = static_cast<uint32_t>(lane); i < n; i += kLanes) {
-        slots[i] = slot_entry<AnsFormat<kDType>::kPairs>(static_cast<uint32_t>(c), n, i);
-      }
-    }
+  if (total != ans::kTableSum || room.sums[0] != 0) return false;
+  if (frequency != 0) room.table[cumulated] = code;
+  sync_block();
+  Chunk slots[kSlots / 4];
+  uint32_t owner = 0;
+#pragma unroll
+  for (int i = 0; i < kSlots; ++i) {
+    if (i % 4 == 0) slots[i / 4] = chunks[i / 4];
+    const uint32_t noted = slots[i / 4].words[i % 4];
+    if (noted > owner) owner = noted;
+  }
+  owner = largest_below(owner, room.sums);
+#pragma unroll
+  for (int i = 0; i < kSlots; ++i) {
+    uint32_t& slot = slots[i / 4].words[i % 4];
+    if (slot > owner) owner = slot;
+    const CodeSlots of_owner = room.codes[owner];
+    const auto place = static_cast<uint32_t>(thread * kSlots + i) - of_owner.first;
+    slot = slot_entry<AnsFormat<kDType>::kPairs>(owner, of_owner.n, place);
+    if (i % 4 == 3) chunks[i / 4] = slots[i / 4];
   }
   sync_block();
-  return sound;
+  return true;
 }
 
 // The entry of a state's slot.
@@ -117,95 +178,83 @@ UZIP_DEVICE uint32_t refill(uint32_t state, uint32_t below, SharedPlace* place) 
 #endif
 }
 
-// The words of a block as its warp takes them.
-class WordReader {
+// A block's bytes but its raw symbols, as its warp takes them.
+class BlockBytes {
  public:
-  // The words begin kSkipped bytes after `chunks`, which is aligned to 16 and has `bytes` bytes
-  // with them.
-  static constexpr uint32_t kSkipped = 8;
-  UZIP_DEVICE WordReader(WordWindow& window, const uint8_t* chunks, uint64_t bytes, int lane)
-      : window_(window),
-        chunks_(chunks + lane * kAlignment),
-        n_chunks_(static_cast<uint32_t>(bytes / kAlignment)),
-        n_last_(static_cast<uint32_t>(bytes % kAlignment)),
-        lane_(lane),
-        next_(static_cast<uint32_t>(lane)) {
-    const Chunk first = load();
-    const Chunk second = load();
-    ahead_ = load();
-    sync_lanes();  // the window may still be in use for the block before
-    fill(0, first);
-    fill(1, second);
-    sync_lanes();
+  // `bytes`: aligned to 16; of `n` of them whole chunks may be read. Asks for the first.
+  UZIP_DEVICE BlockBytes(ByteRing& ring, const uint8_t* bytes, uint64_t n, int lane)
+      : ring_(ring), bytes_(bytes), chunks_(static_cast<uint32_t>(n / kAlignment)), lane_(lane) {
+#pragma unroll
+    for (uint32_t slot = 0; slot < ByteRing::kSlots; ++slot) fetch(slot);
+  }
+
+  UZIP_DEVICE const BlockHeader& header() const {
+    return *reinterpret_cast<const BlockHeader*>(ring_.bytes);
+  }
+  UZIP_DEVICE uint32_t state() const {
+    return reinterpret_cast<const uint32_t*>(ring_.bytes + sizeof(BlockHeader))[lane_];
+  }
+  // Nothing is read behind so many bytes from now on.
+  UZIP_DEVICE void end_at(uint64_t n) {
+    const uint64_t chunks = (n + kAlignment - 1) / kAlignment;
+    if (chunks < chunks_) chunks_ = static_cast<uint32_t>(chunks);
   }
 
   UZIP_DEVICE uint32_t lanes_below() const { return (1u << lane_) - 1; }
 
-  // Where a stretch of steps begins to read.
-  UZIP_DEVICE SharedPlace begin() const { return shared_place(window_.words) + place_; }
+  // Where a stretch of steps begins to read, and where it has stopped.
+  UZIP_DEVICE SharedPlace begin() const {
+    return shared_place(ring_.bytes) + place_ % ByteRing::kBytes;
+  }
+  UZIP_DEVICE void end(SharedPlace stop) { place_ += static_cast<uint32_t>(stop - begin()); }
 
-  // Where it has stopped: refills the half that it left.
-  UZIP_DEVICE void end(SharedPlace stop) {
-    const auto place = static_cast<uint32_t>(stop - shared_place(window_.words));
-    const uint32_t half = place_ / kHalfBytes;
-    taken_ += place - place_;
-    place_ = place % (2 * kHalfBytes);
-    if (place / kHalfBytes == half) return;
+  // Between turns of two stretches: asks for what is to be in the slots that were left, and waits
+  // for what the next turn may read. The caller may have asked for something, which is there after
+  // the turn after.
+  UZIP_DEVICE void turn() {
+    const uint32_t slot = place_ / ByteRing::kSlotBytes;
+    if (slot != slot_) fetch(slot_ + ByteRing::kSlots);
+    const bool left_two = slot - slot_ > 1;
+    if (left_two) fetch(slot_ + 1 + ByteRing::kSlots);
+    slot_ = slot;
+    commit_copies();
+    if (left_two) {
+      wait_copies<0>();
+    } else {
+      wait_copies<1>();
+    }
     sync_lanes();
-    fill(half, ahead_);
-    sync_lanes();
-    ahead_ = load();
   }
 
   // Bytes so far.
-  UZIP_DEVICE uint32_t taken() const { return taken_; }
+  UZIP_DEVICE uint32_t taken() const { return place_; }
 
  private:
-  static constexpr uint32_t kHalfBytes = 2 * WordWindow::kHalf;
-
-  // This lane's chunk of the next half.
-  UZIP_DEVICE Chunk load() {
-    Chunk chunk{};
-    if (next_ < n_chunks_) {
-      chunk = *reinterpret_cast<const Chunk*>(chunks_);
-    } else if (next_ == n_chunks_) {
-      // Without indices that change, so that the chunk stays in registers.
-#pragma unroll
-      for (int i = 0; i < kAlignment / 2; ++i) {
-        if (2 * static_cast<uint32_t>(i) >= n_last_) continue;
-        const uint32_t word = reinterpret_cast<const uint16_t*>(chunks_)[i];
-        chunk.words[i / 2] |= word << 16 * (i % 2);
-      }
-    }
-    next_ += kLanes;
-    chunks_ += kHalfBytes;
-    return chunk;
+  UZIP_DEVICE void fetch(uint32_t slot) {
+    const uint32_t chunk = slot * kLanes + static_cast<uint32_t>(lane_);
+    if (chunk >= chunks_) return;
+    const uint8_t* from = bytes_ + uint64_t{chunk} * kAlignment;
+    uint8_t* to = ring_.bytes + slot % ByteRing::kSlots * ByteRing::kSlotBytes + lane_ * kAlignment;
+    copy_later(to, from);
+    if (slot % ByteRing::kSlots == 0) copy_later(to + ByteRing::kBytes, from);
   }
 
-  UZIP_DEVICE void fill(uint32_t half, const Chunk& chunk) {
-    auto* chunks = reinterpret_cast<Chunk*>(window_.words);
-    chunks[half * kLanes + lane_] = chunk;
-    if (half == 0) chunks[2 * kLanes + lane_] = chunk;
-  }
-
-  WordWindow& window_;
-  const uint8_t* chunks_;  // this lane's next
-  uint32_t n_chunks_;      // whole ones
-  uint32_t n_last_;        // bytes of the one after them, an even number
+  ByteRing& ring_;
+  const uint8_t* bytes_;
+  uint32_t chunks_;
   int lane_;
-  uint32_t next_;
-  Chunk ahead_;
-  uint32_t place_ = kSkipped;  // in the window, in bytes
-  uint32_t taken_ = 0;
+  uint32_t place_ = sizeof(BlockHeader) + kStateBytes;
+  uint32_t slot_ = 0;  // of the place when the turn began
 };
 
 // Decodes a lane's next 8 codes, as quads of digits or of values.
 template <DType kDType>
-UZIP_DEVICE void decode_stretch(SharedPlace table, WordReader& words, uint32_t* state,
+UZIP_DEVICE void decode_stretch(BlockBytes& words, uint32_t* state,
                                 uint32_t quads[AnsFormat<kDType>::kStretchQuads]) {
   constexpr bool kPairs = AnsFormat<kDType>::kPairs;
   uint32_t x = *state;
   uint32_t entries[AnsFormat<kDType>::kStretch];
+  const SharedPlace table = shared_place(AnsDecodeRoom<kDType>::get().table);
   const uint32_t below = words.lanes_below();
   SharedPlace place = words.begin();
 #pragma unroll
@@ -270,17 +319,21 @@ struct RawSymbols {
   }
 };
 
-// Puts raw symbols of one byte in the place of symbols.
+// Puts raw symbols of one byte in the place of symbols. They are few.
 template <DType kDType>
 UZIP_DEVICE void put_raw_symbols(uint32_t escaped, const uint8_t* raw,
                                  uint32_t symbols[kHalfQuads]) {
   constexpr uint32_t kMask = (float_format(kDType).symbols() - 1) & 0xFF;
+#pragma unroll 1
+  for (; escaped != 0; escaped &= escaped - 1) {
+    const auto i = static_cast<uint32_t>(lowest_bit(escaped));
+    const uint32_t shift = 8 * (i % 4);
+    const uint32_t symbol = (*raw++ & kMask) << shift;
 #pragma unroll
-  for (int i = 0; i < 4 * kHalfQuads; ++i) {
-    if ((escaped >> i & 1) == 0) continue;
-    uint32_t& quad = symbols[i / 4];
-    const int shift = 8 * (i % 4);
-    quad = (quad & ~(0xFFu << shift)) | (*raw++ & kMask) << shift;
+    for (int q = 0; q < kHalfQuads; ++q) {
+      const uint32_t mask = i / 4 == static_cast<uint32_t>(q) ? 0xFFu << shift : 0;
+      symbols[q] = blend(mask, symbol, symbols[q]);
+    }
   }
 }
 
@@ -289,6 +342,10 @@ template <DType kDType>
 class AnsFrame {
  public:
   static constexpr FloatFormat kFormat = float_format(kDType);
+  struct Block {
+    uint32_t index;
+    uint32_t place;  // place_of() it
+  };
 
   UZIP_DEVICE AnsFrame(const Frame& frame, const Header& header)
       : frame_(frame),
@@ -307,43 +364,88 @@ class AnsFrame {
            frame_.size - body_bytes_ == sections_.tails;
   }
 
-  // A block, by a warp. `sink_of(tile)` is where a tile's values go. False: malformed.
-  template <typename SinkOf>
-  UZIP_DEVICE bool decode(uint32_t block, const uint32_t table[ans::kTableSum], WordWindow& window,
-                          int lane, const SinkOf& sink_of) const {
-    const uint64_t place =
-        uint64_t{*reinterpret_cast<const uint32_t*>(frame_.bytes + sections_.entry(block))} *
-        kAlignment;
-    if (place > body_bytes_ || body_bytes_ - place < sizeof(BlockHeader)) return false;
-    const uint8_t* bytes = frame_.bytes + sections_.tails + place;
-    const BlockHeader header = *reinterpret_cast<const BlockHeader*>(bytes);
-    const uint64_t room = body_bytes_ - place - sizeof(BlockHeader);
-    if (header.kind == kRawBlock) return decode_raw(block, header, bytes, room, sink_of);
-    const uint64_t raw_bytes = uint64_t{header.n_raw} * kFormat.symbol_bytes();
-    const uint64_t word_bytes = 2 * uint64_t{header.n_words};
-    if (header.kind != kCodedBlock || kStateBytes + word_bytes + raw_bytes > room) return false;
+  // Where a block is, from the start of the tail section, in units of 16 bytes.
+  UZIP_DEVICE uint32_t place_of(uint32_t block) const {
+    return *reinterpret_cast<const uint32_t*>(frame_.bytes + sections_.entry(block));
+  }
 
-    uint32_t state = reinterpret_cast<const uint32_t*>(bytes + sizeof(BlockHeader))[lane];
-    // The last two states are in the chunk in which the words begin.
-    WordReader words(window, bytes + kStateBytes, sizeof(BlockHeader) + word_bytes, lane);
+  // A block, by a warp, as `next` will be. `sink_of(tile)` is where a tile's values go. False:
+  // malformed.
+  template <typename SinkOf>
+  UZIP_DEVICE bool decode(const Block& here, const Block& next, AnsWarpRoom<kDType>& room, int lane,
+                          const SinkOf& sink_of) const {
+    const uint64_t place = uint64_t{here.place} * kAlignment;
+    if (place > body_bytes_ || body_bytes_ - place < kAlignment) return false;
+    const uint8_t* bytes = frame_.bytes + sections_.tails + place;
+    const int n = sections_.tiles_in(here.index) * kTurns;
+    const uint8_t* head = this->head(sections_.first_tile(here.index));
+    wait_copies<0>();
+    sync_lanes();  // the room may still be in use for the block before
+    BlockBytes words(room.ring, bytes, body_bytes_ - place, lane);
+    fetch_head(head, room.heads[0], lane);
+    commit_copies();
+    wait_copies<0>();
+    sync_lanes();
+    const BlockHeader header = words.header();
+    const uint64_t room_left = body_bytes_ - place - sizeof(BlockHeader);
+    if (header.kind == kRawBlock) return decode_raw(here.index, header, bytes, room_left, sink_of);
+    const uint64_t word_bytes = 2 * uint64_t{header.n_words};
+    const uint64_t block_bytes = sizeof(BlockHeader) + kStateBytes + word_bytes +
+                                 uint64_t{header.n_raw} * kFormat.symbol_bytes();
+    if (header.kind != kCodedBlock || align_up(block_bytes) > body_bytes_ - place) return false;
+
+    uint32_t state = words.state();
+    words.end_at(sizeof(BlockHeader) + kStateBytes + word_bytes);
     RawSymbols raw{bytes + sizeof(BlockHeader) + kStateBytes + word_bytes, header.n_raw};
-    const SharedPlace slots = shared_place(table);
-    const int n_tiles = sections_.tiles_in(block);
 #pragma unroll 1
-    for (int i = 0; i < n_tiles; ++i) {
-      const uint32_t tile = sections_.first_tile(block) + static_cast<uint32_t>(i);
-      auto sink = sink_of(tile);
-#pragma unroll 1
+    for (int i = 0; i < n; ++i) {
+      sync_lanes();  // all have read what was there
+      if (i + 1 < n) fetch_head(head + code_.stride, room.heads[(i + 1) % 2], lane);
+      words.turn();
+      if (i == n - kTurns) prefetch_start(next, lane);
+      auto sink = sink_of(sections_.first_tile(here.index) + static_cast<uint32_t>(i / kTurns));
+      const uint8_t* planes = kFetchesHeads<kDType> ? room.heads[i % 2] : head;
+#pragma unroll
       for (int half = 0; half < 2; ++half) {
-        if (!decode_half(tile, half, slots, words, &state, raw, lane, sink)) return false;
+        if constexpr (kPairs) {
+          if (!decode_pairs(planes, half, words, &state, raw, lane, sink)) return false;
+        } else {
+          Run<kDType> run;
+          static_assert(Run<kDType>::kWords == AnsFormat<kDType>::kStretchQuads);
+          decode_stretch<kDType>(words, &state, run.words);
+          sink.put(2 * (i % kTurns) + half, run);
+        }
       }
+      head += code_.stride;
     }
-    return words.taken() == word_bytes && raw.taken == raw.n && !any32(state != ans::kStateMin);
+    return words.taken() == sizeof(BlockHeader) + kStateBytes + word_bytes && raw.taken == raw.n &&
+           !any32(state != ans::kStateMin);
   }
 
  private:
+  static constexpr bool kPairs = AnsFormat<kDType>::kPairs;
+  static constexpr int kTurns = kPairs ? 1 : 2;  // of a tile
+
   UZIP_DEVICE const uint8_t* head(uint32_t tile) const {
     return frame_.bytes + kHeaderBytes + uint64_t{tile} * static_cast<uint32_t>(code_.stride);
+  }
+
+  UZIP_DEVICE void fetch_head(const uint8_t* head, uint8_t* to, int lane) const {
+    if constexpr (kFetchesHeads<kDType>) {
+      copy_chunks_later(reinterpret_cast<Chunk*>(to), head, code_.stride / kAlignment, lane);
+    }
+  }
+
+  // Asks for the begin of a block, to the cache.
+  UZIP_DEVICE void prefetch_start(const Block& block, int lane) const {
+    if (block.index >= sections_.blocks) return;
+    constexpr int kLine = 128;
+    const uint64_t place = uint64_t{block.place} * kAlignment + static_cast<uint32_t>(kLine * lane);
+    if (lane < ByteRing::kBytes / kLine && place < body_bytes_) {
+      prefetch(frame_.bytes + sections_.tails + place);
+    }
+    const int line = kLine * (kLanes - 1 - lane);
+    if (line < code_.stride) prefetch(head(sections_.first_tile(block.index)) + line);
   }
 
   template <typename SinkOf>
@@ -363,31 +465,10 @@ class AnsFrame {
   }
 
   template <typename Sink>
-  UZIP_DEVICE bool decode_half(uint32_t tile, int half, SharedPlace table, WordReader& words,
-                               uint32_t* state, RawSymbols& raw, int lane, Sink& sink) const {
-    if constexpr (AnsFormat<kDType>::kPairs) {
-      return decode_pairs(head(tile), half, table, words, state, raw, lane, sink);
-    } else {
-#pragma unroll 1
-      for (int r = 0; r < 2; ++r) {
-        Run<kDType> run;
-        static_assert(Run<kDType>::kWords == AnsFormat<kDType>::kStretchQuads);
-        decode_stretch<kDType>(table, words, state, run.words);
-        sink.put(2 * half + r, run);
-      }
-      return true;
-    }
-  }
-
-  template <typename Sink>
-  UZIP_DEVICE bool decode_pairs(const uint8_t* head, int half, SharedPlace table, WordReader& words,
-                                uint32_t* state, RawSymbols& raw, int lane, Sink& sink) const {
-    HalfPlanes<kDType> planes;
-    // Few planes arrive while the codes are decoded; more would take too many registers.
-    constexpr bool kEarly = kFormat.itemsize <= 4;
-    if constexpr (kEarly) planes.load(code_, head, half, lane);
+  UZIP_DEVICE bool decode_pairs(const uint8_t* head, int half, BlockBytes& words, uint32_t* state,
+                                RawSymbols& raw, int lane, Sink& sink) const {
     uint32_t quads[kHalfQuads];
-    decode_stretch<kDType>(table, words, state, quads);
+    decode_stretch<kDType>(words, state, quads);
     uint32_t flags = 0;
 #pragma unroll
     for (int q = 0; q < kHalfQuads; ++q) flags |= quads[q] + kOnes;
@@ -402,13 +483,14 @@ class AnsFrame {
     if constexpr (kFormat.symbol_bytes() == 1) {
       if (any_raw) put_raw_symbols<kDType>(escaped, raw.bytes + index, quads);
     }
-    if constexpr (!kEarly) planes.load(code_, head, half, lane);
+    HalfPlanes<kDType> rests;
+    rests.load(code_, head, half, lane);
     if constexpr (kFormat.symbol_bytes() == 2) {
       // As put_half() wants those without a rank: not below kWindow.
 #pragma unroll
       for (int q = 0; q < kHalfQuads; ++q) quads[q] += (quads[q] + kOnes) >> 4 & kOnes;
     }
-    put_half(planes, quads, code_.base, any_raw ? raw.bytes : nullptr, index, half, sink);
+    put_half(rests, quads, code_.base, any_raw ? raw.bytes : nullptr, index, half, sink);
     return true;
   }
 

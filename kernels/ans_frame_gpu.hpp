@@ -74,19 +74,6 @@ struct AnsSections {
   }
 };
 
-// A place in shared memory. As a pointer it would take two registers, and an addition each time.
-#if UZIP_PTX
-using SharedPlace = uint32_t;
-UZIP_DEVICE SharedPlace shared_place(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-#else
-using SharedPlace = const uint8_t*;
-UZIP_DEVICE SharedPlace shared_place(const void* pointer) {
-  return static_cast<SharedPlace>(pointer);
-}
-#endif
-
 // Sum over the codes below this thread's, by a whole block; `total` of all. `sums`: a word for each
 // warp, in shared memory, which the block must not be using.
 UZIP_DEVICE uint32_t sum_below(uint32_t mine, uint32_t sums[kWarps], uint32_t* total) {

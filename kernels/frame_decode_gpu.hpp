@@ -122,9 +122,13 @@ class TierFrame {
       : frame_(frame),
         body_bytes_(header.body_bytes),
         code_(TileCode::of<kDType>(parameters_of(header))),
-        symbols_{offsets_of_ranks(parameters_of(header).order), code_.base},
+        symbols_(RankSymbols<kDType>::of(parameters_of(header))),
         packed_((header.flags & kFlagPacked) != 0),
-        sections_(Sections::of(header.count, kFormat.itemsize, packed_ ? 0 : code_.stride)) {}
+        sections_(Sections::of(header.count, kFormat.itemsize, packed_ ? 0 : code_.stride)),
+        head_chunks_(code_.stride / kAlignment),
+        body_chunks_(body_bytes_ / kAlignment < ~0u
+                         ? static_cast<uint32_t>(body_bytes_ / kAlignment)
+                         : ~0u) {}
 
   UZIP_DEVICE const Sections& sections() const { return sections_; }
   UZIP_DEVICE const uint8_t* remainder() const { return frame_.bytes + sections_.remainder; }
@@ -147,8 +151,8 @@ class TierFrame {
     int padding = 0;
     if constexpr (kMenu == kAnyMenu) {
       if (packed_) {
-        if (entry.place % kAlignment != 0 || entry.size % kAlignment != 0) return false;
-        head = frame_.bytes + sections_.tails + entry.place;
+        if (entry.before % kAlignment != 0 || entry.size % kAlignment != 0) return false;
+        head = frame_.bytes + sections_.tails + entry.place();
         if (entry.kind == TileKind::kConstant || entry.kind == TileKind::kMasked) {
           return decode_packed(entry, head, tables, tail_room, room, lane, sink);
         }
@@ -166,7 +170,7 @@ class TierFrame {
       }
       case TileKind::kRaw:
         if (entry.size != kFormat.tile_bytes() - code_.stride) return false;
-        sink.put_raw(head, code_.stride, frame_.bytes + sections_.tails + entry.place);
+        sink.put_raw(head, code_.stride, frame_.bytes + sections_.tails + entry.place());
         return true;
       default:
         return false;
@@ -203,7 +207,8 @@ class TierFrame {
     return {lane <= index ? room.entries[lane] : 0u, room.group};
   }
 
-  // A tile on its way to a stage: where the tail is, behind the head. Nothing is if `size` < 0.
+  // A tile on its way to a stage: where the tail is, behind the head; of the packed layout, its
+  // kind. Nothing is if `size` < 0.
   struct Fetched {
     int begin;
     int size;
@@ -212,17 +217,17 @@ class TierFrame {
   UZIP_DEVICE Fetched fetch(const Directory& directory, uint32_t tile, Stage<kDType>& stage,
                             int lane) const {
     const TileEntry entry = find(directory, tile, lane);
-    const auto begin = static_cast<int>(entry.place % kAlignment);
-    if (!can_fetch(entry)) return {begin, -1};
-    const int head_chunks = code_.stride / kAlignment;
-    copy_chunks_later(stage.chunks, head_of(tile), head_chunks, lane);
-    copy_chunks_later(stage.chunks + head_chunks,
-                      frame_.bytes + sections_.tails + (entry.place - static_cast<uint32_t>(begin)),
-                      tail_chunks(entry), lane);
+    const int begin = entry.before % kAlignment;
+    const int chunks = (begin + entry.size + kAlignment - 1) / kAlignment;
+    if (!can_fetch(entry, chunks)) return {begin, -1};
+    copy_chunks_later(stage.chunks, head_of(tile), head_chunks_, lane);
+    copy_chunks_later(stage.chunks + head_chunks_, chunk_of(entry), chunks, lane);
     return {begin, entry.size};
   }
   UZIP_DEVICE bool can_fetch(const Directory& directory, uint32_t tile, int lane) const {
-    return can_fetch(find(directory, tile, lane));
+    const TileEntry entry = find(directory, tile, lane);
+    const int begin = entry.before % kAlignment;
+    return can_fetch(entry, (begin + entry.size + kAlignment - 1) / kAlignment);
   }
 
   // A tile that was fetched whole, and is there. False: malformed, and nothing went to the sink.
@@ -237,35 +242,81 @@ class TierFrame {
                                                                 room, sink, lane);
   }
 
+  // The same of the packed layout.
+  UZIP_DEVICE Fetched fetch_packed(const Directory& directory, uint32_t tile, Stage<kDType>& stage,
+                                   int lane) const {
+    const TileEntry entry = find(directory, tile, lane);
+    if (!can_fetch_packed(entry)) return {0, -1};
+    copy_chunks_later(stage.chunks, chunk_of(entry), entry.size / kAlignment, lane);
+    return {static_cast<int>(entry.kind), entry.size};
+  }
+  UZIP_DEVICE bool can_fetch_packed(const Directory& directory, uint32_t tile, int lane) const {
+    return can_fetch_packed(find(directory, tile, lane));
+  }
+  template <int kMenu, typename Sink>
+  UZIP_DEVICE bool decode_fetched_packed(const Fetched& fetched, const Stage<kDType>& stage,
+                                         const DecodeTables& tables, LevelRoom<kDType>& room,
+                                         int lane, Sink& sink) const {
+    const auto* tile = reinterpret_cast<const uint8_t*>(stage.chunks);
+    const auto kind = static_cast<TileKind>(fetched.begin);
+    if (kind == TileKind::kConstant) {
+      if (fetched.size > kAlignment) return false;
+      put_constant<kDType>(fetched.size == 0 ? nullptr : tile, sink);
+      return true;
+    }
+    int mask_bytes = 0;
+    Mask mask = ~Mask{0};
+    if (kind == TileKind::kMasked) {
+      mask_bytes = kMaskBytes;
+      mask = read_mask(tile, lane);
+    }
+    const auto planes = BodyPlanes<kDType>::of(code_, values_of_mask(mask));
+    const int begin = mask_bytes + planes.digits;
+    if (begin > fetched.size) return false;
+    const Tail tail{stage.chunks->words, begin, fetched.size, kAlignment - 1};
+    const SharedBody body{shared_place(tile + mask_bytes)};
+    return decode_masked_of<kDType, kMenu>(code_, tables, symbols_, planes, body, mask, tail, room,
+                                           sink, lane);
+  }
+
+  UZIP_DEVICE bool packed() const { return packed_; }
+
  private:
   struct TileEntry {
     TileKind kind;
     int size;        // bytes of the tail; packed: of the tile
-    uint64_t place;  // from the start of the tail section
+    uint32_t group;  // place of the group, from the start of the tail section, in chunks
+    int before;      // bytes before it in the group
 
+    UZIP_DEVICE uint64_t place() const {
+      return uint64_t{group} * kAlignment + static_cast<uint32_t>(before);
+    }
     UZIP_DEVICE TileEntry after(int bytes) const {
-      return {kind, size - bytes, place + static_cast<uint32_t>(bytes)};
+      return {kind, size - bytes, group, before + bytes};
     }
   };
 
-  UZIP_DEVICE uint32_t stride() const { return static_cast<uint32_t>(code_.stride); }
-
-  // Chunks that hold a tail.
-  UZIP_DEVICE static int tail_chunks(const TileEntry& entry) {
-    return (static_cast<int>(entry.place % kAlignment) + entry.size + kAlignment - 1) / kAlignment;
+  // Whether a tile has room in a stage, and none of its tail's chunks ends behind the frame.
+  UZIP_DEVICE bool can_fetch(const TileEntry& entry, int chunks) const {
+    return entry.kind == TileKind::kCoded && head_chunks_ + chunks <= Stage<kDType>::kChunks &&
+           has_chunks(entry, chunks);
   }
-  // Whether a tile has room in a stage, and none of its chunks ends behind the frame.
-  UZIP_DEVICE bool can_fetch(const TileEntry& entry) const {
-    const int chunks = tail_chunks(entry);
-    const uint64_t end =
-        entry.place / kAlignment * kAlignment + static_cast<uint64_t>(chunks) * kAlignment;
-    return entry.kind == TileKind::kCoded && is_inside(entry) &&
-           chunks + code_.stride / kAlignment <= Stage<kDType>::kChunks &&
-           sections_.tails + end <= frame_.size;
+  UZIP_DEVICE bool can_fetch_packed(const TileEntry& entry) const {
+    const int chunks = entry.size / kAlignment;
+    return entry.kind != TileKind::kRaw && (entry.size | entry.before) % kAlignment == 0 &&
+           chunks <= Stage<kDType>::kChunks && has_chunks(entry, chunks);
+  }
+  UZIP_DEVICE bool has_chunks(const TileEntry& entry, int chunks) const {
+    const auto stop = static_cast<uint32_t>(entry.before / kAlignment + chunks);
+    return stop <= body_chunks_ && entry.group <= body_chunks_ - stop;
+  }
+  UZIP_DEVICE const uint8_t* chunk_of(const TileEntry& entry) const {
+    const uint32_t chunk = entry.group + static_cast<uint32_t>(entry.before / kAlignment);
+    return frame_.bytes + sections_.tails + uint64_t{chunk} * kAlignment;
   }
 
   UZIP_DEVICE const uint8_t* head_of(uint32_t tile) const {
-    return frame_.bytes + kHeaderBytes + uint64_t{tile} * stride();
+    return frame_.bytes + kHeaderBytes + uint64_t{tile} * static_cast<uint32_t>(code_.stride);
   }
 
   UZIP_DEVICE TileEntry find(const Directory& directory, uint32_t tile, int lane) const {
@@ -274,18 +325,18 @@ class TierFrame {
     const uint32_t before = sum32(lane < index ? directory.entry & kSizeMask : 0);
     const uint32_t entry = shuffle32(directory.entry, index);
     return {static_cast<TileKind>(entry >> kTileSizeBits), static_cast<int>(entry & kSizeMask),
-            uint64_t{directory.group} * kAlignment + before};
+            directory.group, static_cast<int>(before)};
   }
   UZIP_DEVICE bool is_inside(const TileEntry& entry) const {
-    return entry.place <= body_bytes_ &&
-           static_cast<uint64_t>(entry.size) <= body_bytes_ - entry.place;
+    return entry.place() <= body_bytes_ &&
+           static_cast<uint64_t>(entry.size) <= body_bytes_ - entry.place();
   }
 
   UZIP_DEVICE Tail load_tail(const TileEntry& tail, int padding, TailRoom<kDType>& room,
                              int lane) const {
     // Chunks of 16 bytes as far as the frame goes, which need not be a whole number of them.
-    const auto begin = static_cast<int>(tail.place % kAlignment);
-    const uint64_t chunk = sections_.tails + tail.place - static_cast<uint64_t>(begin);
+    const auto begin = static_cast<int>(tail.before % kAlignment);
+    const uint64_t chunk = sections_.tails + tail.place() - static_cast<uint64_t>(begin);
     const int chunks = (begin + tail.size + kAlignment - 1) / kAlignment;
     sync_lanes();  // the room may still be in use for the tile before
 #pragma unroll 1   // mostly one round
@@ -315,15 +366,13 @@ class TierFrame {
       return true;
     }
     if (entry.size < kMaskBytes) return false;
-    const auto* halves = reinterpret_cast<const uint16_t*>(tile);
-    const Mask mask = spread_half(halves[lane]) | spread_half(halves[kLanes + lane]) << 1;
-    const int n = static_cast<int>(sum32(static_cast<uint32_t>(popcount(mask))));
-    const auto planes = BodyPlanes<kDType>::of(code_, n);
-    const TileEntry rest = entry.after(kMaskBytes + planes.end);
-    if (rest.size < 0 || rest.size >= kTailBytes<kDType> + kAlignment) return false;
+    const Mask mask = read_mask(tile, lane);
+    const auto planes = BodyPlanes<kDType>::of(code_, values_of_mask(mask));
+    const TileEntry rest = entry.after(kMaskBytes + planes.digits);
+    if (rest.size < 0 || rest.size >= TailRoom<kDType>::kBytes + kAlignment) return false;
     const Tail tail = load_tail(rest, kAlignment - 1, tail_room, lane);
-    return decode_masked(code_, tables, symbols_, planes, tile + kMaskBytes, mask, tail, room, sink,
-                         lane);
+    const GlobalBody body{tile + kMaskBytes, entry.size - kMaskBytes};
+    return decode_masked(code_, tables, symbols_, planes, body, mask, tail, room, sink, lane);
   }
 
   Frame frame_;
@@ -332,6 +381,8 @@ class TierFrame {
   RankSymbols<kDType> symbols_;
   bool packed_;
   Sections sections_;
+  int head_chunks_;
+  uint32_t body_chunks_;  // whole ones of the tail section
 };
 
 }  // namespace uzip::gpu

@@ -297,15 +297,13 @@ UZIP_DEVICE bool decode_any_arrived(const ArrivedTile& tile, Sink& sink, int lan
       return true;
     case TileKind::kMasked: {
       if (!incoming.coded || size < kMaskBytes) return false;
-      const auto* halves = reinterpret_cast<const uint16_t*>(tile.bytes);
-      const Mask mask = spread_half(halves[lane]) | spread_half(halves[kLanes + lane]) << 1;
-      const int n = static_cast<int>(sum32(static_cast<uint32_t>(popcount(mask))));
-      const auto planes = BodyPlanes<kDType>::of(incoming.code, n);
-      const int begin = kMaskBytes + planes.end;
+      const Mask mask = read_mask(tile.bytes, lane);
+      const auto planes = BodyPlanes<kDType>::of(incoming.code, values_of_mask(mask));
+      const int begin = kMaskBytes + planes.digits;
       if (begin > size) return false;
-      return decode_masked(incoming.code, room.tables, incoming.symbols, planes,
-                           tile.bytes + kMaskBytes, mask, Tail{words, begin, size, kAlignment - 1},
-                           levels, sink, lane);
+      const SharedBody body{shared_place(tile.bytes + kMaskBytes)};
+      return decode_masked(incoming.code, room.tables, incoming.symbols, planes, body, mask,
+                           Tail{words, begin, size, kAlignment - 1}, levels, sink, lane);
     }
     default: {
       if (!incoming.coded || size < incoming.code.stride) return false;
@@ -461,7 +459,7 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
   incoming->coded = found.coded != 0;
   incoming->menu = found.menu;
   incoming->code = TileCode::of<kDType>(parameters);
-  incoming->symbols = {offsets_of_ranks(parameters.order), parameters.base};
+  incoming->symbols = RankSymbols<kDType>::of(parameters);
   return true;
 }
 

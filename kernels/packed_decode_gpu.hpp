@@ -1,10 +1,10 @@
 // One warp decodes one tile of the packed layout (FORMAT.md, tile kinds): constant ones, and those
 // of which the values that are not zero are coded, behind a mask.
 //
-// The digits of a masked tile are decoded as if zeros followed the values that are there, which
-// yields a list of symbols; then each lane takes the symbols and rests of its own values, whose
-// places in list and planes a scan over the mask tells. So a masked tile costs more per value than
-// another, but its values still leave in whole rows.
+// All levels of a masked tile are as those beyond the first of another one. They yield a list of
+// symbols; then each lane takes the symbols and rests of its own values, four at a time by a byte
+// permutation that leaves zeros where the mask does. A tile that is coded whole is one whose mask
+// is full.
 #pragma once
 
 #include "tier_decode_gpu.hpp"
@@ -27,6 +27,15 @@ UZIP_DEVICE void put_constant(const uint8_t* value, Sink& sink) {
   }
 #pragma unroll 1
   for (int row = 0; row < kRows; ++row) sink.put(row, run);
+}
+
+// The mask that a masked tile begins with.
+UZIP_DEVICE Mask read_mask(const uint8_t* tile, int lane) {
+  const auto* halves = reinterpret_cast<const uint16_t*>(tile);
+  return spread_half(halves[lane]) | spread_half(halves[kLanes + lane]) << 1;
+}
+UZIP_DEVICE int values_of_mask(Mask mask) {
+  return static_cast<int>(sum32(static_cast<uint32_t>(popcount(mask))));
 }
 
 // Passes rows on, with zeros where a lane's mask has none of its values.
@@ -57,13 +66,11 @@ struct BodyPlanes {
   int n;
   int stored;  // byte planes
   int digits;  // place of level 1
-  int end;     // of level 1
 
   UZIP_DEVICE static BodyPlanes of(const TileCode& code, int n) {
-    BodyPlanes planes{n, 0, 0, 0};
+    BodyPlanes planes{n, 0, 0};
     for (int i = 0; i < kFormat.byte_planes; ++i) planes.stored += code.stores(i) ? 1 : 0;
     planes.digits = planes.sub_plane(1) + plane_bytes(kFormat.sub_bits[1], n);
-    planes.end = planes.digits + digit_plane_bytes(code.menu.width(0), n);
     return planes;
   }
   UZIP_DEVICE int sub_plane(int i) const {
@@ -71,130 +78,146 @@ struct BodyPlanes {
   }
 };
 
-UZIP_DEVICE uint32_t field_of_plane(const uint8_t* plane, int width, int index) {
-  const int bit = width * index;
-  return static_cast<uint32_t>(plane[bit >> 3] >> (bit & 7)) & ((1u << width) - 1);
+// A tile's body in shared memory.
+struct SharedBody {
+  SharedPlace begin;
+
+  // Four bytes.
+  UZIP_DEVICE uint32_t load(int at) const { return load_bytes(begin + at); }
+};
+// In global memory, where nothing may be read behind its end.
+struct GlobalBody {
+  const uint8_t* begin;
+  int size;
+
+  UZIP_DEVICE uint32_t load(int at) const {
+    uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (at + i < size) word |= uint32_t{begin[at + i]} << 8 * i;
+    }
+    return word;
+  }
+};
+
+// Fields of a sub-byte plane, one per byte.
+template <int kWidth, typename Body>
+UZIP_DEVICE uint32_t load_four_fields(const Body& body, int plane, int index) {
+  const int bit = kWidth * index;
+  return unpack<kWidth>(body.load(plane + (bit >> 3)) >> (bit & 7));
 }
 
-// The rests of a lane's values in one half of a tile: those of the mask, of which `index` is the
-// first.
-template <DType kDType>
-UZIP_DEVICE void gather_rests(const TileCode& code, const BodyPlanes<kDType>& planes,
-                              const uint8_t* body, Mask mask, int half, int index,
-                              HalfPlanes<kDType>* rests) {
+// The symbols and rests of a lane's values in one half of a tile: those of the mask, of which
+// `index` is the first; the others are 0.
+template <DType kDType, typename Body>
+UZIP_DEVICE void gather_half(const TileCode& code, const DecodeTables& tables,
+                             const BodyPlanes<kDType>& planes, const Body& body, SharedPlace list,
+                             Mask mask, int half, int index, uint32_t symbols[kHalfQuads],
+                             HalfPlanes<kDType>* rests) {
   constexpr FloatFormat kFormat = float_format(kDType);
-  *rests = {};
 #pragma unroll
-  for (int i = 0; i < 4 * kHalfQuads; ++i) {
-    if ((mask >> (2 * i + half) & 1) == 0) continue;
-    const int shift = 8 * (i % 4);
+  for (int q = 0; q < kHalfQuads; ++q) {
+    const uint32_t selector = tables.merges[quad_mask(mask, half, q)];
+    symbols[q] = permute(load_bytes(list + index), 0, selector);
     int place = index;
 #pragma unroll
     for (int plane = 0; plane < kFormat.byte_planes; ++plane) {
+      rests->byte_plane[plane][q] = 0;
       if (!code.stores(plane)) continue;
-      rests->byte_plane[plane][i / 4] |= uint32_t{body[place]} << shift;
+      rests->byte_plane[plane][q] = permute(body.load(place), 0, selector);
       place += planes.n;
     }
     if constexpr (kFormat.sub_bits[0] != 0) {
-      const uint32_t field = field_of_plane(body + planes.sub_plane(0), kFormat.sub_bits[0], index);
-      rests->sub_plane[0][i / 4] |= field << shift;
+      rests->sub_plane[0][q] = permute(
+          load_four_fields<kFormat.sub_bits[0]>(body, planes.sub_plane(0), index), 0, selector);
     }
     if constexpr (kFormat.sub_bits[1] != 0) {
-      const uint32_t field = field_of_plane(body + planes.sub_plane(1), kFormat.sub_bits[1], index);
-      rests->sub_plane[1][i / 4] |= field << shift;
+      rests->sub_plane[1][q] = permute(
+          load_four_fields<kFormat.sub_bits[1]>(body, planes.sub_plane(1), index), 0, selector);
     }
-    ++index;
+    index += static_cast<int>(selector >> 16);
   }
 }
 
-// Copies a plane of n fields to shared memory as one of a whole tile: zeros follow.
-UZIP_DEVICE void copy_plane(const uint8_t* from, int width, int n, uint8_t* to, int lane) {
-  const int bits = width * n;
-  for (int i = lane; i < plane_bytes(width, kTileValues); i += kLanes) {
-    const int left = bits - 8 * i;
-    uint32_t byte = left > 0 ? from[i] : 0;
-    if (left > 0 && left < 8) byte &= (1u << left) - 1;
-    to[i] = static_cast<uint8_t>(byte);
-  }
-}
-
-// Decodes a masked tile whose level 1 is kFirst bits wide. False: malformed, and nothing went to
-// the sink.
-template <DType kDType, int kFirst, typename Sink>
-UZIP_DEVICE bool decode_masked_from(const TileCode& code, const DecodeTables& tables,
-                                    const RankSymbols<kDType>& symbols,
-                                    const BodyPlanes<kDType>& planes, const uint8_t* body,
-                                    Mask mask, const Tail& tail, LevelRoom<kDType>& room,
-                                    Sink& sink, int lane) {
-  auto* plane = reinterpret_cast<uint8_t*>(room.lists[0]);
-  if constexpr (kFirst == 3) {
-    copy_plane(body + planes.digits, 2, planes.n, plane, lane);
-    copy_plane(body + planes.digits + plane_bytes(2, planes.n), 1, planes.n,
-               plane + plane_bytes(2, kTileValues), lane);
-  } else {
-    copy_plane(body + planes.digits, kFirst, planes.n, plane, lane);
-  }
-  sync_lanes();
-  SymbolDecoder<kDType, kAnyMenu, kFirst> decoder(code.menu, tables, symbols, tail, room, lane);
-  decoder.load(plane);
-  sync_lanes();
-  if (!decoder.measure()) return false;
-  uint32_t quads[kQuads];
-  decoder.expand(quads);
-  // The list that level 1 does not read.
-  auto* list = reinterpret_cast<Chunk*>(room.lists[0]);
-  sync_lanes();
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const uint32_t* q = quads + kHalfQuads * half;
-    list[32 * half + lane] = Chunk{{q[0], q[1], q[2], q[3]}};
-  }
-  sync_lanes();
+// Decodes a masked tile. `tail` begins with the digits of level 1. False: malformed, and nothing
+// went to the sink.
+template <DType kDType, int kMenu, typename Body, typename Sink>
+UZIP_DEVICE bool decode_masked_of(const TileCode& code, const DecodeTables& tables,
+                                  const RankSymbols<kDType>& symbols,
+                                  const BodyPlanes<kDType>& planes, const Body& body, Mask mask,
+                                  const Tail& tail, LevelRoom<kDType>& room, Sink& sink, int lane) {
+  constexpr FloatFormat kFormat = float_format(kDType);
+  DeepLevel<kDType, kMenu, 0> level;
+  LevelCounts<kMenu> counts{};
+  const SharedPlace begin = shared_place(tail.words) + tail.begin;
+  const SharedPlace end = level.read(begin, planes.n, lane, &counts);
+  counts.scan(lane);
+  const int unused = tail.end - tail.begin - static_cast<int>(end - begin);
+  if (unused < 0 || unused > tail.padding) return false;
+  const SharedPlace list = level.expand(tables, symbols, counts, room, lane);
   const Places places = Places::of(mask, lane);
+  sync_lanes();
+  uint32_t quads[kQuads];
+  HalfPlanes<kDType> rests[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    int index = places.first[half];
-#pragma unroll
-    for (int i = 0; i < 4 * kHalfQuads; ++i) {
-      uint32_t& quad = quads[kHalfQuads * half + i / 4];
-      if (i % 4 == 0) quad = 0;
-      if ((mask >> (2 * i + half) & 1) == 0) continue;
-      quad |= uint32_t{reinterpret_cast<const uint8_t*>(list)[index++]} << 8 * (i % 4);
-    }
+    gather_half(code, tables, planes, body, list, mask, half, places.first[half],
+                quads + kHalfQuads * half, &rests[half]);
   }
-  const uint8_t* raw = decoder.wide_raw();
-  Places raw_places{};
-  if (raw != nullptr) raw_places = places_of_raw(quads, lane);
-  MaskedSink<kDType, Sink> masked{sink, mask};
+  if constexpr (kFormat.exponent_bits < 8) {
+    if (level.n_raw() != 0) mask_symbols<kDType>(quads);
+  }
+  if constexpr (kFormat.symbol_bytes() == 1) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    HalfPlanes<kDType> rests;
-    gather_rests(code, planes, body, mask, half, places.first[half], &rests);
-    put_half(rests, quads + kHalfQuads * half, code.base, raw, raw_places.first[half], half,
-             masked);
+    for (int half = 0; half < 2; ++half) {
+      put_half(rests[half], quads + kHalfQuads * half, code.base, nullptr, 0, half, sink);
+    }
+  } else {
+    // Zeros would be values of symbol `base`.
+    MaskedSink<kDType, Sink> masked{sink, mask};
+    const uint8_t* raw = wide_raw(level, tail);
+    Places raw_places{};
+    if (raw != nullptr) raw_places = places_of_raw(quads, lane);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      put_half(rests[half], quads + kHalfQuads * half, code.base, raw, raw_places.first[half], half,
+               masked);
+    }
   }
   return true;
 }
 
-template <DType kDType, typename Sink>
-UZIP_DEVICE bool decode_masked(const TileCode& code, const DecodeTables& tables,
-                               const RankSymbols<kDType>& symbols, const BodyPlanes<kDType>& planes,
-                               const uint8_t* body, Mask mask, const Tail& tail,
-                               LevelRoom<kDType>& room, Sink& sink, int lane) {
-  switch (code.menu.width(0)) {
-    case 1:
-      return decode_masked_from<kDType, 1>(code, tables, symbols, planes, body, mask, tail, room,
-                                           sink, lane);
-    case 2:
-      return decode_masked_from<kDType, 2>(code, tables, symbols, planes, body, mask, tail, room,
-                                           sink, lane);
-    case 3:
-      return decode_masked_from<kDType, 3>(code, tables, symbols, planes, body, mask, tail, room,
-                                           sink, lane);
-    default:
-      return decode_masked_from<kDType, 4>(code, tables, symbols, planes, body, mask, tail, room,
+// For with_menu().
+template <DType kDType, typename Body, typename Sink>
+struct MaskedTile {
+  const TileCode& code;
+  const DecodeTables& tables;
+  const RankSymbols<kDType>& symbols;
+  const BodyPlanes<kDType>& planes;
+  const Body& body;
+  Mask mask;
+  const Tail& tail;
+  LevelRoom<kDType>& room;
+  Sink& sink;
+  int lane;
+  bool good;
+
+  template <int kMenu>
+  UZIP_DEVICE void run() {
+    good = decode_masked_of<kDType, kMenu>(code, tables, symbols, planes, body, mask, tail, room,
                                            sink, lane);
   }
+};
+
+template <DType kDType, typename Body, typename Sink>
+UZIP_DEVICE bool decode_masked(const TileCode& code, const DecodeTables& tables,
+                               const RankSymbols<kDType>& symbols, const BodyPlanes<kDType>& planes,
+                               const Body& body, Mask mask, const Tail& tail,
+                               LevelRoom<kDType>& room, Sink& sink, int lane) {
+  MaskedTile<kDType, Body, Sink> tile{code, tables, symbols, planes, body, mask,
+                                      tail, room,   sink,    lane,   false};
+  with_menu(code.menu, tile);
+  return tile.good;
 }
 
 }  // namespace uzip::gpu

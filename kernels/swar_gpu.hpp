@@ -122,6 +122,50 @@ UZIP_DEVICE uint32_t add_bytes(uint32_t a, uint32_t b) {
   return ((a & ~kHigh) + (b & ~kHigh)) ^ ((a ^ b) & kHigh);
 }
 
+// A place in shared memory. As a pointer it would take two registers, and an addition each time.
+#if UZIP_PTX
+using SharedPlace = uint32_t;
+UZIP_DEVICE SharedPlace shared_place(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+#else
+using SharedPlace = const uint8_t*;
+UZIP_DEVICE SharedPlace shared_place(const void* pointer) {
+  return static_cast<SharedPlace>(pointer);
+}
+#endif
+
+// Four bytes of shared memory from any place.
+UZIP_DEVICE uint32_t load_bytes(SharedPlace place) {
+#if UZIP_PTX
+  uint32_t word;
+  asm volatile(
+      "{ .reg .b32 at, low, high, shift;\n"
+      "and.b32 at, %1, 0xFFFFFFFC;\n"
+      "shl.b32 shift, %1, 3;\n"
+      "ld.shared.u32 low, [at];\n"
+      "ld.shared.u32 high, [at + 4];\n"
+      "shf.r.wrap.b32 %0, low, high, shift; }"
+      : "=r"(word)
+      : "r"(place)
+      : "memory");
+  return word;
+#else
+  const auto address = reinterpret_cast<uintptr_t>(place);
+  const auto* words = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
+  return funnel_right(words[0], words[1], static_cast<int>(8 * (address & 3)));
+#endif
+}
+
+// The lowest bits set, as many as a number from 0 on says.
+UZIP_DEVICE uint32_t low_bits(int n) {
+#if UZIP_PTX
+  return __funnelshift_lc(~0u, 0, static_cast<unsigned>(n));
+#else
+  return n < 32 ? (1u << n) - 1 : ~0u;
+#endif
+}
+
 // Sixteen bytes of memory, moved at once.
 struct alignas(16) Chunk {
   uint32_t words[4];
@@ -145,14 +189,18 @@ UZIP_DEVICE uint32_t add_from_below(uint32_t sum, int by, int lane) {
 #endif
 }
 
-// Exclusive sums over the 32 lanes of two counts below 2^16, packed as low | high << 16; `total` of
-// all lanes.
-UZIP_DEVICE uint32_t scan32(uint32_t counts, int lane, uint32_t* total) {
+// Exclusive sums over the 32 lanes of counts that are packed into words such that they do not
+// overflow; `total` of all lanes.
+UZIP_DEVICE uint32_t scan32(uint32_t counts, int lane) {
   uint32_t sum = counts;
 #pragma unroll
   for (int by = 1; by < 32; by *= 2) sum = add_from_below(sum, by, lane);
-  *total = shuffle32(sum, 31);
   return sum - counts;
+}
+UZIP_DEVICE uint32_t scan32(uint32_t counts, int lane, uint32_t* total) {
+  const uint32_t before = scan32(counts, lane);
+  *total = shuffle32(before + counts, 31);
+  return before;
 }
 
 UZIP_DEVICE bool any32(bool vote) { return ballot32(vote) != 0; }
