@@ -23,9 +23,13 @@ UZIP_KERNEL(kThreads, (AnsFormat<kDType>::kPairs ? 4 : 3))
 encode_ans_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeOptions options) {
   auto& room = *reinterpret_cast<AnsEncodeRoom<kDType>*>(shared_memory());
   const Part part{block_index(), block_count()};
-  choose<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.select, &room.choice);
-  choose_ans<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.choice,
-                     BlockRoom<kDType>::kUsable, room.select_table, &room.ans);
+  await_earlier();
+  const auto drawn = Drawn<kDType>::of(tensor.values, tensor.count, tensor.aligned);
+  const auto codes = DrawnCodes<kDType>::of(tensor.values, tensor.count, tensor.aligned);
+  choose<kDType>(drawn, options, room.select, &room.choice);
+  sync_block();
+  choose_ans<kDType>(codes, tensor.count, options, room.choice, BlockRoom<kDType>::kUsable,
+                     room.select_table, &room.ans);
   if (room.ans.raw) {
     write_raw(tensor, kDType, frame, part);
     return;
@@ -64,7 +68,7 @@ const char* launch_encode_ans(const Tensor& tensor, uint8_t* frame, EncodeScratc
   // As many as there can be blocks of the frame.
   const uint64_t most = (tensor.count / kTileValues >> kMinBlockLog2) + 1;
   const int blocks = grid_blocks(kernel, kShared, most, options.max_blocks);
-  return launch(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), tensor, frame,
+  return launch_early(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), tensor, frame,
                 scratch, options);
 }
 

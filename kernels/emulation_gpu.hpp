@@ -289,6 +289,8 @@ void wait_copies() {
 }
 
 inline void prefetch(const void*) {}
+inline void await_earlier() {}
+inline void let_next_begin() {}
 
 inline uint8_t* shared_memory() {
   return reinterpret_cast<uint8_t*>(emulation::running->shared.data());
@@ -318,6 +320,12 @@ const char* launch(Kernel kernel, int blocks, int threads, size_t shared_bytes, 
   };
   const auto status = emulation::enqueue_kernel(stream, run);
   return status == emulation::Success ? nullptr : emulation::GetErrorString(status);
+}
+
+template <typename Kernel, typename... Arguments>
+const char* launch_early(Kernel kernel, int blocks, int threads, size_t shared_bytes, Stream stream,
+                         Arguments... arguments) {
+  return launch(kernel, blocks, threads, shared_bytes, stream, arguments...);
 }
 
 template <typename Kernel>

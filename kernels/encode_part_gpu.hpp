@@ -191,6 +191,24 @@ struct GroupsStep {
   }
 };
 
+// Chooses the parameters, with the tables that they ask for; by a block. Those of the menus that are
+// likely have been made.
+template <DType kDType>
+UZIP_DEVICE void choose_with_tables(const Drawn<kDType>& drawn, const EncodeOptions& options,
+                                    EncodeRoom<kDType>& room) {
+  const Choice& choice = room.choice;
+  const int thread = thread_index();
+  choose<kDType>(drawn, options, room.select, &room.choice);
+  if (thread < kLanes) {
+    room.tables.fill_digits(Menu::of(choice.parameters.menu), choice.digits, thread);
+  }
+  sync_block();
+  if (!ForeseenMenus::has(choice.parameters.menu)) {
+    room.tables.gathers.fill(Menu::of(choice.parameters.menu), thread);
+    sync_block();
+  }
+}
+
 // Writes a part of the frame of a tensor; all blocks of the frame call it. Shared memory is an
 // AheadRoom.
 template <DType kDType>
@@ -198,14 +216,15 @@ UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch
                              const EncodeOptions& options, Part part) {
   EncodeRoom<kDType>& room = AheadRoom<kDType>::get().encode;
   TensorSource<kDType> source{tensor};
+  // All blocks ask for the same values, so these come before all tiles.
+  const auto drawn = Drawn<kDType>::of(tensor.values, tensor.count, tensor.aligned);
   if (kEncodesAhead<kDType> && tensor.aligned) {
     const int warp = thread_index() / kLanes;
     source.fetch(part.block * kGroupTiles + static_cast<uint32_t>(warp),
                  AheadRoom<kDType>::get().stages[warp]);
   }
-  choose<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.select, &room.choice);
-  room.tables.fill(Menu::of(room.choice.parameters.menu), room.choice.digits, thread_index());
-  sync_block();
+  room.tables.foresee(thread_index());
+  choose_with_tables<kDType>(drawn, options, room);
   if (room.choice.packed && !room.choice.raw) {
     encode_packed<kDType>(tensor, frame, scratch, part);
     return;

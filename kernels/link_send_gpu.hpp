@@ -430,8 +430,10 @@ UZIP_DEVICE void choose_for(const Exchange& exchange, const Message& message) {
       room.choice.parameters = {};
     }
   } else {
-    choose<kDType>(message.values, message.count, is_aligned(message.values, kAlignment),
-                   exchange.options, room.select, &room.choice);
+    const bool aligned = is_aligned(message.values, kAlignment);
+    choose<kDType>(Drawn<kDType>::of(message.values, message.count, aligned), exchange.options,
+                   room.select, &room.choice);
+    sync_block();
     if (exchange.hurries) hurry<kDType>(room.select, &room.choice);
     room.tables.fill(Menu::of(room.choice.parameters.menu), room.choice.digits, thread);
   }

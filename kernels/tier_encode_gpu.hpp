@@ -309,12 +309,12 @@ UZIP_DEVICE typename OffsetRoom<kDType>::Listed listed_value(const uint8_t* valu
   }
 }
 
-// Of a value in a list.
+// Of a value in a list; kWindow beyond the window.
 template <DType kDType>
 UZIP_DEVICE uint32_t offset_of(uint32_t listed, uint32_t base) {
   constexpr FloatFormat kFormat = float_format(kDType);
-  if constexpr (kFormat.symbol_bytes() == 1) return listed;
-  const uint32_t offset = (listed - base) & (kFormat.symbols() - 1);
+  const uint32_t offset =
+      kFormat.symbol_bytes() == 1 ? listed : (listed - base) & (kFormat.symbols() - 1);
   return offset < kWindow ? offset : kWindow;
 }
 template <DType kDType>
@@ -431,17 +431,23 @@ UZIP_DEVICE void put_raw_symbols(const TileCode& code, const uint8_t* values, Ma
 // What a block knows of the digits, in shared memory.
 struct EncodeTables {
   GatherTables gathers;
-  uint8_t digits_of[256];  // by offset from the window's base
+  uint8_t digits_of[kLanes];  // by offset from the window's base; beyond the window none has a rank
 
-  // By a block.
+  // Those of ForeseenMenus, whose gathers can be made before the menu is chosen. By a block.
+  UZIP_DEVICE void foresee(int thread) { gathers.fill(Menu::make<3>(), thread); }
+  // What is missing then. By the first warp.
+  UZIP_DEVICE void fill_digits(const Menu& menu, const DigitTable& digits, int lane) {
+    uint32_t all = (1u << menu.digit_bits()) - 1;
+    if (lane < kWindow) {
+      all = reinterpret_cast<const uint8_t*>(digits.low.words)[lane] |
+            static_cast<uint32_t>(reinterpret_cast<const uint8_t*>(digits.high.words)[lane]) << 7;
+    }
+    digits_of[lane] = static_cast<uint8_t>(all);
+  }
+  // Of any menu. By a block.
   UZIP_DEVICE void fill(const Menu& menu, const DigitTable& digits, int thread) {
     gathers.fill(menu, thread);
-    uint32_t all = (1u << menu.digit_bits()) - 1;
-    if (thread < kWindow) {
-      all = reinterpret_cast<const uint8_t*>(digits.low.words)[thread] |
-            static_cast<uint32_t>(reinterpret_cast<const uint8_t*>(digits.high.words)[thread]) << 7;
-    }
-    digits_of[thread] = static_cast<uint8_t>(all);
+    if (thread < kLanes) fill_digits(menu, digits, thread);
   }
 };
 

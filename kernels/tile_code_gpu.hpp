@@ -25,6 +25,11 @@ constexpr uint32_t pack_shifts(int menu) {
   }
   return packed;
 }
+constexpr uint32_t pack_first_widths() {
+  uint32_t packed = 0;
+  for (int menu = 0; menu < kMenus; ++menu) packed |= uint32_t{kMenuWidths[menu][0]} << 4 * menu;
+  return packed;
+}
 constexpr int menu_levels(int menu) {
   int levels = 0;
   while (levels < kMaxLevels && kMenuWidths[menu][levels] != 0) ++levels;
@@ -38,6 +43,7 @@ template <int kMenu>
 constexpr uint32_t kShifts = pack_shifts(kMenu);
 template <int kMenu>
 constexpr int kLevels = menu_levels(kMenu);
+constexpr uint32_t kFirstWidths = pack_first_widths();
 
 // A menu in a form that registers hold.
 struct Menu {
@@ -53,6 +59,9 @@ struct Menu {
   template <int kMenu>
   UZIP_DEVICE static Menu make() {
     return {kWidths<kMenu>, kShifts<kMenu>, kLevels<kMenu>};
+  }
+  UZIP_DEVICE static int first_width(int menu) {
+    return static_cast<int>(kFirstWidths >> 4 * menu & 15);
   }
   // Without branches, as lanes may ask for different ones.
   UZIP_DEVICE static Menu of(int menu) {
@@ -98,6 +107,8 @@ struct MenuList {
 using CompiledMenus = MenuList<1, 2, 3, 5>;
 // Of code that would take registers from what is around it.
 using FewMenus = MenuList<1, 2, 3>;
+// Those that the gathers of 2/2/3 serve: where they have a level, it has as many bits as there.
+using ForeseenMenus = MenuList<0, 1, 2, 3>;
 
 // Parameters of a frame, as a header has them.
 struct TierParameters {
@@ -126,7 +137,7 @@ struct TileCode {
                                plane_bytes(kFormat.sub_bits[1], kTileValues);
     TileCode code{Menu::of(parameters.menu), parameters.base, parameters.zero_planes, 0, 0};
     code.digits = code.byte_plane(kFormat.byte_planes) + kSubPlanes;
-    code.stride = code.digits + plane_bytes(code.menu.width(0), kTileValues);
+    code.stride = code.digits + plane_bytes(Menu::first_width(parameters.menu), kTileValues);
     return code;
   }
 
