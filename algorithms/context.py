@@ -21,9 +21,12 @@ __all__ = [
     "ANS",
     "ANSWER",
     "CODEC_AT",
+    "FLAGS_AT",
+    "PACKED",
     "RAW",
     "TAGS_PER_CALL",
     "TAGS_PER_MESSAGE",
+    "TIER",
     "Context",
     "Record",
     "as_sent",
@@ -42,7 +45,9 @@ LEAST_CHUNK_BYTES = 64 << 10
 # Offsets in the frame header, and codes there (FORMAT.md).
 DTYPE_AT = 5
 CODEC_AT = 6
-RAW, ANS = 0, 2
+FLAGS_AT = 7
+RAW, TIER, ANS = 0, 1, 2
+PACKED = 2
 
 
 @dataclass

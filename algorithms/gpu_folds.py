@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from uzipmpi.algorithms.context import ANS, CODEC_AT, Context
+from uzipmpi.algorithms.context import ANS, CODEC_AT, FLAGS_AT, PACKED, TIER, Context
 from uzipmpi.algorithms.frame import Frame, Operand
 from uzipmpi.algorithms.gpu_steps import (
     Gpu,
@@ -103,7 +103,7 @@ def fold_encode(
         The size of the frame in bytes.
     """
     gpu = gpu_of(like)
-    if context.config.codec not in FORETOLD:
+    if context.config.codec not in FORETOLD or _are_sparse(inputs):
         folded = result or Tensor(gpu.room(like.nbytes), like.dtype)
         yield from fold(context, op, inputs, folded, divisor)
         return (yield from gpu.encode(context, folded, out))
@@ -184,6 +184,13 @@ def _plain(inputs: Sequence[Operand]) -> list[int]:
         for place, operand in enumerate(inputs)
         if isinstance(operand, Tensor) or _is_ans(operand)
     ]
+
+
+def _are_sparse(inputs: Sequence[Operand]) -> bool:
+    """Whether the frames have a layout of which no result is foretold."""
+    headers = [operand.header for operand in inputs if isinstance(operand, Frame)]
+    packed = [header[FLAGS_AT] & PACKED for header in headers if header[CODEC_AT] == TIER]
+    return bool(packed) and all(packed)
 
 
 def _is_ans(frame: Frame) -> bool:

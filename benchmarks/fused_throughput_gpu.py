@@ -25,18 +25,26 @@ from uzipmpi.kernels import codec, gpu
 from uzipmpi.typing import DType
 
 REPLAYS = 7
+SHIFT = 12_345_678  # values
 
 Array = Any
 
 
 def make_inputs(data: str, dtype: DType, nbytes: int, frames: int, plain: int) -> list[Array]:
-    """Return the inputs of one fold in GPU memory, plain values last."""
-    values = draw(data, dtype, nbytes)
-    frame = cupy.empty(codec.bound(nbytes // dtype.itemsize, dtype), np.uint8)
+    """Return the inputs of one fold in GPU memory, plain values last.
+
+    They are the same values in other places, so that sums are those of independent ones.
+    """
+    drawn = draw(data, dtype, nbytes)
+    tensors = [cupy.roll(drawn, SHIFT * k * dtype.itemsize) for k in range(frames + plain)]
+    return [framed(tensor, dtype) for tensor in tensors[:frames]] + tensors[frames:]
+
+
+def framed(values: Array, dtype: DType) -> Array:
+    """Return the frame of values."""
+    frame = cupy.empty(codec.bound(values.size // dtype.itemsize, dtype), np.uint8)
     gpu.encode(values, frame, dtype=dtype, codec="tier")
-    size = codec.info(cupy.asnumpy(frame[:64])).frame_bytes
-    made = [frame[:size].copy() for _ in range(frames)]
-    return made + [values.copy() for _ in range(plain)]
+    return frame[: codec.info(cupy.asnumpy(frame[:64])).frame_bytes].copy()
 
 
 def microseconds(call: Callable[[int], None], slots: int) -> float:
@@ -55,7 +63,8 @@ def measure(data: str, dtype: DType, nbytes: int, n_frames: int, n_plain: int) -
     count = nbytes // dtype.itemsize
     frames = [cupy.empty(codec.bound(count, dtype), np.uint8) for _ in range(slots)]
     status = cupy.zeros(1, np.uint32)
-    like = make_inputs(data, dtype, nbytes, 1, 0)[0]
+    # Values alone say nothing of their sum; frames do.
+    like = None if n_frames else framed(draw(data, dtype, nbytes), dtype)
     cupy.cuda.Device().synchronize()
     stream = cupy.cuda.Stream(non_blocking=True)
 

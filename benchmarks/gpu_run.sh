@@ -45,21 +45,24 @@ build_both() {
     build_ext --build-lib "$build" --build-temp "$build/objects" --parallel 2
 }
 
-# All at once: nothing is timed.
+# All at once but for the tests that measure time.
 check() {
   local sanitizer tool
   part every_kernel 40 "$python" tests/gpu/every_kernel.py &
   part tests_gpu 120 env PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider -o addopts="--import-mode=importlib" \
-    -o timeout=0 tests/gpu/test_gpu.py tests/gpu/test_reduce_gpu.py &
+    -o timeout=0 tests/gpu/test_gpu.py tests/gpu/test_reduce_gpu.py -k "not longer" &
   part tests_kernels 60 env PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider \
     -o addopts="--import-mode=importlib" -o timeout=0 tests/kernels -k "not hostile" &
   sanitizer=$(type -P compute-sanitizer || type -P /usr/local/cuda/bin/compute-sanitizer)
   part ranks 60 mpirun ${MPIRUN_OPTIONS:-} -np 2 "$python" -m mpi4py tests/gpu/ranks_device.py &
+  part rounds 120 mpirun ${MPIRUN_OPTIONS:-} -np 2 "$python" -m mpi4py tests/gpu/ranks_rounds.py --rounds 1000 &
   for tool in memcheck racecheck; do
     part "$tool" 120 "${sanitizer:-compute-sanitizer}" --tool "$tool" --error-exitcode 9 \
       "$python" tests/gpu/every_kernel.py --tiles 24 &
   done
   wait
+  part tests_alone 30 env PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider \
+    -o addopts="--import-mode=importlib" -o timeout=0 tests/gpu/test_gpu.py -k longer
 }
 
 # The name of this data set, where its package is installed.

@@ -16,7 +16,7 @@ constexpr int kEscapeDigit = kWindow - 1;
 // A bit, in the costs below.
 constexpr uint32_t kBit = 256;
 // Fewer blocks than these leave multiprocessors without work, so small tensors have small blocks.
-constexpr uint64_t kManyBlocks = 1024;
+constexpr uint64_t kManyBlocks = 2048;
 // A block's header and padding, and 24 of the 32 bits of a state, say nothing about the values.
 constexpr uint32_t kBlockBits = 8 * 120;
 

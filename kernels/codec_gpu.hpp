@@ -25,10 +25,11 @@ enum class FrameStatus : uint32_t {
 // Scratch of an encoder. All zero before its first use; every call leaves it so. One call at a time
 // may use it.
 struct EncodeScratch {
-  uint32_t tail_units;  // of 16 bytes, handed out so far
-  uint32_t overflow;    // some tails had no room
-  uint32_t blocks_done;
-  uint32_t reserved;
+  uint64_t claims;    // groups << 32, and the units of 16 bytes that they have asked for
+  uint32_t arrivals;  // blocks that are done; with the last, 0 again
+  uint32_t helpers;   // blocks that write the frame again
+  uint32_t pieces;    // of it, handed out so far
+  uint32_t reserved[3];
 };
 
 struct EncodeOptions {

@@ -256,7 +256,7 @@ def fold_encode(
         Where the result goes as well.
     like
         A frame, of which the header is read: the result is coded with its parameters, which cost
-        ratio if they do not fit. None: those of the first frame of codec ``tier`` among the inputs,
+        ratio if they do not fit. None: those of the frame of the largest values among the inputs,
         moved by what a sum of independent values grows; without any the frame is raw.
 
     Raises

@@ -23,7 +23,7 @@ const char* launch_encode(const Tensor& tensor, uint8_t* frame, EncodeScratch* s
   const uint64_t groups = (tensor.count / kTileValues + kGroupTiles - 1) / kGroupTiles;
   const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
   return launch_early(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), tensor, frame,
-                scratch, options);
+                      scratch, options);
 }
 
 #define UZIP_INSTANTIATE(dtype)                                                      \

@@ -363,13 +363,20 @@ class Folder {
         divisor == 1 ? sum : divide(sum, static_cast<Accumulator>(divisor)));
   }
 
-  // Of the inputs; nullptr where all are plain.
-  UZIP_DEVICE static const OpenInput<kDType>* first_frame() {
+  // Of the frames among the inputs that of the largest values, which say how large a sum is;
+  // nullptr where all are plain.
+  UZIP_DEVICE static const OpenInput<kDType>* largest_frame() {
+    const OpenInput<kDType>* largest = nullptr;
+    uint32_t most = 0;
     for (int i = 0; i < fold().n_inputs; ++i) {
       const OpenInput<kDType>& input = Room::get().inputs[i];
-      if (input.values == nullptr) return &input;
+      if (input.values != nullptr) continue;
+      const uint32_t highest = (input.parameters.base + kWindow - 1) % kFormat.symbols();
+      if (largest != nullptr && highest <= most) continue;
+      largest = &input;
+      most = highest;
     }
-    return nullptr;
+    return largest;
   }
 
  private:

@@ -265,6 +265,14 @@ UZIP_DEVICE int lowest_bit(uint32_t word) { return __ffs(static_cast<int>(word))
 
 // On shared and on global memory.
 UZIP_DEVICE uint32_t atomic_add(uint32_t* place, uint32_t word) { return atomicAdd(place, word); }
+UZIP_DEVICE uint64_t atomic_add(uint64_t* place, uint64_t word) {
+  static_assert(sizeof(uint64_t) == sizeof(unsigned long long));
+  return atomicAdd(reinterpret_cast<unsigned long long*>(place), word);
+}
+// Adds 1, modulo n; returns what was there.
+UZIP_DEVICE uint32_t atomic_add_modulo(uint32_t* place, uint32_t n) {
+  return atomicInc(place, n - 1);
+}
 UZIP_DEVICE void atomic_or(uint32_t* place, uint32_t word) { atomicOr(place, word); }
 UZIP_DEVICE void atomic_max(uint32_t* place, uint32_t word) { atomicMax(place, word); }
 
@@ -309,9 +317,9 @@ UZIP_DEVICE void prefetch(const void* line) {
 #endif
 }
 
-// Of kernels that launch_early() launches. The first waits until what comes before in the stream has
-// ended, with all that it has written; nothing else may touch memory earlier. The second, by all
-// blocks or when they end, allows the next kernel to be launched.
+// Of kernels that launch_early() launches. The first waits until what comes before in the stream
+// has ended, with all that it has written; nothing else may touch memory earlier. The second, by
+// all blocks or when they end, allows the next kernel to be launched.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 UZIP_DEVICE void await_earlier() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 UZIP_DEVICE void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;"); }

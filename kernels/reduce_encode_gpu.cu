@@ -13,10 +13,6 @@ template <DType kDType, FoldPlan kPlan>
 struct ReduceEncodeRoom : GroupRoom {
   UZIP_DEVICE OffsetRoom<kDType>& offsets(int warp) { return rooms().warps[warp].third.offsets; }
   UZIP_DEVICE uint32_t* tail(int, int warp) { return rooms().warps[warp].second.made_tail; }
-  // Not a copy: registers are for the fold.
-  UZIP_DEVICE const GroupPlan& plan(uint64_t) const { return shared_plan; }
-
-  GroupPlan shared_plan;
 
  private:
   UZIP_DEVICE static FoldRoom<kDType, kPlan>& rooms() { return FoldRoom<kDType, kPlan>::get(); }
@@ -35,6 +31,7 @@ template <DType kDType, FoldPlan kPlan>
 class FoldSource {
  public:
   static constexpr FloatFormat kFormat = float_format(kDType);
+  static constexpr bool kMayFail = true;
 
   using Folding = Folder<kDType, kPlan>;
   using Room = FoldRoom<kDType, kPlan>;
@@ -70,15 +67,8 @@ class FoldSource {
     }
   }
 
-  // By one block, of values that were all made; without `out` they are made again.
-  UZIP_DEVICE void write_raw_frame(uint8_t* frame, Part part) {
-    if (out_ != nullptr) {
-      write_raw({out_, count(), is_aligned(out_, kAlignment)}, kDType, frame, part);
-      return;
-    }
-    write_values(frame + kHeaderBytes, part);
-    if (thread_index() == 0) write_raw_header<kDType>(frame, count());
-  }
+  // Of values that were all made; without `out` they are made again.
+  UZIP_DEVICE void write_raw_frame(uint8_t* frame, Part part) { write_again(out_, frame, part); }
 
   // Values that were not made yet.
   UZIP_DEVICE void write_values(uint8_t* to, Part part) {
@@ -98,6 +88,16 @@ class FoldSource {
 
  private:
   UZIP_DEVICE static uint8_t* room() { return Room::warp().first.values; }
+
+  // A call, as it is seldom wanted.
+  UZIP_DEVICE_CALL static void write_again(uint8_t* out, uint8_t* frame, Part part) {
+    FoldSource source(out);
+    if (out == nullptr) {
+      source.write_values(frame + kHeaderBytes, part);
+    } else {
+      write_raw({out, source.count(), is_aligned(out, kAlignment)}, kDType, frame, part);
+    }
+  }
 
   // A call, as coding is: the registers of both together would be too many.
   UZIP_DEVICE_CALL static void fold_to_room(uint8_t* out, uint32_t tile, uint32_t next) {
@@ -139,7 +139,7 @@ UZIP_DEVICE void foretell(const Forecast& forecast, int lane, Choice* choice) {
       const FrameStatus found = check_header(header, header.frame_bytes, kDType, header.count);
       choice->raw = found != FrameStatus::kOk || static_cast<Codec>(header.codec) != Codec::kTier;
       choice->parameters = parameters_of(header);
-    } else if (const OpenInput<kDType>* input = Folding::first_frame()) {
+    } else if (const OpenInput<kDType>* input = Folding::largest_frame()) {
       choice->raw = false;
       choice->parameters = input->parameters;
       // Sums of values that end in zeros need not do so.
@@ -147,7 +147,7 @@ UZIP_DEVICE void foretell(const Forecast& forecast, int lane, Choice* choice) {
           Folding::fold().op == ReduceOp::kMin || Folding::fold().op == ReduceOp::kMax;
       if (!is_one_of_them || Folding::fold().divisor != 1) choice->parameters.zero_planes = 0;
     }
-    if (choice->raw) choice->parameters = {};
+    if (choice->raw) choice->parameters = {0, 0, 0, {0x76543210u, 0xFEDCBA98u}};
     choice->parameters.base += static_cast<uint32_t>(forecast.base_shift);
     choice->parameters.base %= static_cast<uint32_t>(kFormat.symbols());
   }
@@ -168,7 +168,7 @@ struct RoomCoder {
   UZIP_DEVICE void run() {
     auto& room = AllRooms<kDType, kPlan>::get().encode;
     auto& mine = FoldRoom<kDType, kPlan>::warp();
-    const GroupPlan& plan = room.shared_plan;
+    const GroupPlan& plan = room.plan;
     bytes = encode_dense_tile<kDType, kMenu>(plan.code, plan.digits, room.tables, mine.first.values,
                                              true, head, mine.third.offsets, mine.second.made_tail,
                                              thread_index() % kLanes);
@@ -189,7 +189,7 @@ UZIP_DEVICE void code_groups(FoldSource<kDType, kPlan>& source, Encoder& encoder
     const uint32_t index = encoder.tile_of(group);
     source.fetch(index);
     auto tile = encoder.begin_tile(group, 0);
-    if (tile.present) {
+    if (tile.present()) {
       const uint8_t* values = source.values(index, encoder.tile_of(group + part.blocks));
       encoder.note(RoomCoder<kDType, kPlan>::code(encoder.head_of(group)), values, &tile);
     }
@@ -217,7 +217,7 @@ reduce_encode_kernel(Fold fold, Forecast forecast, uint8_t* out, uint8_t* frame,
   if (thread_index() < kLanes) foretell<kDType, kPlan>(forecast, thread_index(), &choice);
   sync_block();
   room.tables.fill(Menu::of(choice.parameters.menu), choice.digits, thread_index());
-  if (thread_index() == 0) room.shared_plan = GroupPlan::of<kDType>(choice, fold.count);
+  if (thread_index() == 0) room.plan = GroupPlan::of<kDType>(choice, fold.count);
   sync_block();
   using Source = FoldSource<kDType, kPlan>;
   Source source(out);
@@ -247,8 +247,8 @@ struct ReduceEncodeLaunch {
     constexpr size_t kShared = sizeof(AllRooms<kDType, kPlan>);
     const uint64_t groups = (fold.count / kTileValues + kGroupTiles - 1) / kGroupTiles;
     const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
-    return launch(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), fold, forecast,
-                  output.values, output.frame, output.scratch, output.status);
+    return launch_together(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), fold,
+                           forecast, output.values, output.frame, output.scratch, output.status);
   }
 };
 

@@ -46,8 +46,8 @@ const char* decode_accumulate(const Fold& fold, void* accumulators, uint32_t* st
 
 // Parameters of a frame that is made of a result nobody has seen yet.
 struct Forecast {
-  const void* like;  // a header: its menu, window and order are taken; null: of the first tier
-                     // frame among the inputs
+  const void* like;  // a header: its menu, window and order are taken; null: of that tier frame
+                     // among the inputs whose window is the highest
   int base_shift;    // added to its window's base
 };
 

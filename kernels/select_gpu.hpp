@@ -381,15 +381,17 @@ UZIP_DEVICE void conclude(SelectRoom<kDType>& room, uint32_t base, uint32_t unco
 }
 
 // Called by a whole block. `choice` is in shared memory, and for the first warp only until the
-// block has met again.
-template <DType kDType>
+// block has met again. The other warps call meanwhile().
+template <DType kDType, typename Meanwhile>
 UZIP_DEVICE void choose(const Drawn<kDType>& drawn, const EncodeOptions& options,
-                        SelectRoom<kDType>& room, Choice* choice) {
+                        SelectRoom<kDType>& room, Choice* choice, const Meanwhile& meanwhile) {
   count_sample<kDType>(drawn, room);
   const uint32_t uncoded = uncoded_zeros(room, drawn.values);
   const uint32_t base = find_base<kDType>(room, uncoded);
   if (thread_index() < kLanes) {
     conclude<kDType>(room, base, uncoded, drawn.values, options, choice);
+  } else {
+    meanwhile();
   }
 }
 

@@ -74,7 +74,7 @@ const char* launch_encode_shards(const Shard* shards, int n, DType dtype, Encode
   EncodeOptions chosen = options;
   chosen.raw = options.raw || dtype == DType::kBytes;
   return launch_early(kernel, static_cast<int>(table.blocks), kThreads, kShared,
-                static_cast<Stream>(stream), table, scratch, chosen);
+                      static_cast<Stream>(stream), table, scratch, chosen);
 }
 
 #define UZIP_INSTANTIATE(dtype)                                                              \

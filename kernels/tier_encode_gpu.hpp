@@ -244,10 +244,12 @@ UZIP_DEVICE void put_fields(const Gather gathers[kGathers], const uint32_t field
   or_bits(plane, bit, packed);
 }
 
-// Writes a further level that many values reach, `start` bits into the tail; returns which go on.
-// `shift`: where the digits begin in the bytes of the quads.
+// Writes a level that many values reach, `start` bits into the tail; returns which go on.
+// `gathers`: of the digits, which begin at bit `shift` in the bytes of the quads; `high`: see
+// GatherTables.
 template <int kWidth>
-UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int shift,
+UZIP_DEVICE Mask put_dense_level(const Gather gathers[kGathers],
+                                 const Gather high_gathers[kGathers], int shift,
                                  const uint32_t digits[kQuads], Mask mask, const Places& places,
                                  uint32_t* tail, int start) {
   constexpr int kLow = kWidth == 1 ? 1 : 2;
@@ -261,7 +263,7 @@ UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int shif
     for (int q = 0; q < kHalfQuads; ++q) {
       fields[q] = digits[kHalfQuads * half + q] & repeat(((1 << kLow) - 1) << shift);
     }
-    put_fields(tables.levels[level - 1], fields, indices, tail, start + kLow * first);
+    put_fields(gathers, fields, indices, tail, start + kLow * first);
     // Where the level is not reached, digits are 0.
     const uint32_t word = pack_half<2>(fields, shift);
     Mask full = kWidth == 1 ? word : word & word >> 1 & kHalfMask;
@@ -271,7 +273,7 @@ UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int shif
         fields[q] = digits[kHalfQuads * half + q] & repeat(4 << shift);
       }
       const int high = start + 8 * plane_bytes(2, places.n);
-      put_fields(tables.high, fields, indices, tail, high + first);
+      put_fields(high_gathers, fields, indices, tail, high + first);
       // The bits may be the highest of their bytes, too far up for the multiplier.
 #pragma unroll
       for (int q = 0; q < kHalfQuads; ++q) fields[q] >>= 2;
@@ -285,13 +287,15 @@ UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int shif
 UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int width, int shift,
                                  const uint32_t digits[kQuads], Mask mask, const Places& places,
                                  uint32_t* tail, int start) {
+  const Gather* gathers = tables.levels[level - 1];
+  const Gather* high = tables.high;
   switch (width) {
     case 1:
-      return put_dense_level<1>(tables, level, shift, digits, mask, places, tail, start);
+      return put_dense_level<1>(gathers, high, shift, digits, mask, places, tail, start);
     case 2:
-      return put_dense_level<2>(tables, level, shift, digits, mask, places, tail, start);
+      return put_dense_level<2>(gathers, high, shift, digits, mask, places, tail, start);
     default:
-      return put_dense_level<3>(tables, level, shift, digits, mask, places, tail, start);
+      return put_dense_level<3>(gathers, high, shift, digits, mask, places, tail, start);
   }
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from uzipmpi.kernels import device, link
-from uzipmpi.kernels.device import DeviceMemory, Stream
+from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half
 from uzipmpi.typing import Bytes, DType
 
 GUARD = 64  # bytes on both sides of memory, which must stay as they are
@@ -23,7 +23,7 @@ class LinkedRank:
         self, rank: int, size: int, staging_bytes: int = 0, memory: str = "device"
     ) -> None:
         self.rank = rank
-        self.device = rank % 2
+        self.device = rank % gpu_half().device_count()
         self.links = link.Links(self.device, rank, size, staging_bytes, memory)
         self.stream = Stream(self.device)
         self._guarded: list[tuple[DeviceMemory, int]] = []

@@ -41,6 +41,11 @@ def test_costs(mpirun: Callable[..., str], gpu_module: Path) -> None:
     assert "cheap" in mpirun(2, "ranks_costs.py", gpu_module, timeout=120, env=HOST)
 
 
+def test_sparse_sums(mpirun: Callable[..., str], gpu_module: Path) -> None:
+    output = mpirun(3, "ranks_sparse.py", gpu_module, timeout=120, env=HOST)
+    assert output.count("stays small") == 2
+
+
 @pytest.mark.parametrize("n", [2, 3])
 def test_shared_memory(mpirun: Callable[..., str], gpu_module: Path, n: int) -> None:
     assert "notes" in mpirun(n, "ranks_shared.py", gpu_module, timeout=300)

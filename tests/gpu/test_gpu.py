@@ -47,6 +47,20 @@ def test_frames_pass_between_cpu_and_gpu(name: str, pattern: str, dtype: DType) 
     assert (cupy.asnumpy(values) == tensor.memory).all()
 
 
+def milliseconds(call: Callable[[], None], check: Callable[[], None]) -> float:
+    """Return the least of five times that a call takes, each result of which is checked."""
+    times = []
+    for _ in range(5):
+        start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+        start.record()
+        call()
+        stop.record()
+        stop.synchronize()
+        times.append(cupy.cuda.get_elapsed_time(start, stop))
+        check()
+    return min(times)
+
+
 @pytest.mark.parametrize("call", ["encode", "encode_ans", "decode", "fold", "fold_encode"])
 def test_fewer_blocks_take_longer_and_give_the_same(call: str) -> None:
     """A cap that a launch ignored would show in its time alone."""
@@ -77,22 +91,48 @@ def test_fewer_blocks_take_longer_and_give_the_same(call: str) -> None:
         ),
     }
 
-    def milliseconds(max_blocks: int) -> float:
-        times = []
-        for _ in range(5):
-            start, stop = cupy.cuda.Event(), cupy.cuda.Event()
-            start.record()
-            calls[call](max_blocks)
-            stop.record()
-            stop.synchronize()
-            times.append(cupy.cuda.get_elapsed_time(start, stop))
-            if call.startswith(("encode", "fold_encode")):
-                size = codec.info(cupy.asnumpy(room[:64])).frame_bytes
-                gpu.decode(room[:size], out, status, dtype=dtype)
-            assert (out == values).all()
-        return min(times)
+    def check() -> None:
+        if call.startswith(("encode", "fold_encode")):
+            size = codec.info(cupy.asnumpy(room[:64])).frame_bytes
+            gpu.decode(room[:size], out, status, dtype=dtype)
+        assert (out == values).all()
 
-    assert milliseconds(4) > 4 * milliseconds(0)
+    few = milliseconds(lambda: calls[call](4), check)
+    assert few > 4 * milliseconds(lambda: calls[call](0), check)
+    assert int(status[0]) == 0
+
+
+@pytest.mark.parametrize("call", ["tier", "ans", "fold_encode", "fold_encode_keep"])
+def test_a_frame_that_has_no_room_takes_little_longer(call: str) -> None:
+    """All blocks make it raw: one would need a hundred times as long."""
+    dtype, count = DType.BFLOAT16, 32_000 * TILE
+    values = cupy.random.default_rng(5).integers(0, 256, 2 * count, np.uint8)
+    room, like = (cupy.empty(codec.bound(count, dtype), np.uint8) for _ in range(2))
+    gpu.encode(on_device(tensor_of("normal", dtype, 100 * TILE, seed=3)), like, dtype=dtype)
+    status, out = cupy.zeros(1, np.uint32), cupy.empty_like(values)
+
+    def make_frame() -> None:
+        if not call.startswith("fold"):
+            gpu.encode(values, room, dtype=dtype, codec=call)
+            return
+        gpu.decode_reduce_encode(
+            "max",
+            [values],
+            room,
+            status,
+            count=count,
+            dtype=dtype,
+            plain=[0],
+            like=like,
+            out=out if call.endswith("keep") else None,
+        )
+
+    def check() -> None:
+        assert codec.info(cupy.asnumpy(room[:64])).codec == "raw"
+        assert (room[64:] == values).all()
+
+    raw = milliseconds(lambda: gpu.encode(values, room, dtype=dtype, codec="raw"), check)
+    assert milliseconds(make_frame, check) < 12 * raw
     assert int(status[0]) == 0
 
 
