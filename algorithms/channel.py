@@ -264,6 +264,7 @@ class Outbox:
         own: Tensor,
         result: Tensor | None,
         divisor: int | None = None,
+        summed: int = 1,
     ) -> Waits:
         """Fold, once there is room, and start sending the frame of the result.
 
@@ -271,7 +272,7 @@ class Outbox:
         """
         buffer = self._context.pool.take(self._buffer_bytes)
         nbytes = yield from places.fold_encode(
-            self._context, op, inputs, own, result, buffer, divisor
+            self._context, op, inputs, own, result, buffer, divisor, summed
         )
         yield from self._start(buffer, nbytes, own.nbytes)
 

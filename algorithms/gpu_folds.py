@@ -87,6 +87,7 @@ def fold_encode(
     result: Tensor | None,
     out: Bytes,
     divisor: int | None,
+    summed: int,
 ) -> Generator[Transfer | None, None, int]:
     """Fold as :func:`fold` does, and write the frame of the result to ``out``.
 
@@ -96,6 +97,8 @@ def fold_encode(
         A tensor of the result's kind, on the GPU.
     result
         Where the result goes as well; None: nowhere.
+    summed
+        How many tensors the sum of which one of the inputs holds already.
 
     Returns
     -------
@@ -125,6 +128,7 @@ def fold_encode(
             gpu.decoding,
             op.divisor(len(inputs), divisor),
             out=None if result is None else memory_of(result),
+            summed=summed,
             max_blocks=context.config.max_sms,
         )
         nbytes = yield from gpu.bring_down(context, gpu.decoding, frame, like.nbytes, out)

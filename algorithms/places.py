@@ -108,6 +108,7 @@ def fold_encode(
     result: Tensor | None,
     out: Bytes,
     divisor: int | None = None,
+    summed: int = 1,
 ) -> Generator[Transfer | None, None, int]:
     """Do what :func:`fold` does, and write the frame of the result to ``out``.
 
@@ -119,6 +120,8 @@ def fold_encode(
         The input that is this rank's own; the other tensors among them are scratch.
     result
         Where the result goes; None: it is wanted as a frame only.
+    summed
+        How many tensors the sum of which one of the inputs holds already.
 
     Returns
     -------
@@ -126,7 +129,7 @@ def fold_encode(
         The size of the frame in bytes.
     """
     if isinstance(op, Predefined) and folds_frames(context, op, own, result):
-        steps = gpu_folds.fold_encode(context, op, inputs, own, result, out, divisor)
+        steps = gpu_folds.fold_encode(context, op, inputs, own, result, out, divisor, summed)
         return (yield from steps)
     # Not wanted here, the result takes the place of a peer's contribution.
     spare = (operand for operand in inputs if isinstance(operand, Tensor) and operand is not own)

@@ -101,7 +101,8 @@ def reduce_wave(
     if start is not None:
         yield from outbox.encode(start)
     buffer = scratch.take(lane.context.chunk_bytes)
-    for shard in ((rank - 2 - step) % size for step in range(size - 1)):
+    for summed in range(1, size):  # tensors in what comes
+        shard = (rank - 1 - summed) % size
         own = wave[shard]
         if own is None:
             continue
@@ -109,7 +110,7 @@ def reduce_wave(
         partial = yield from inbox.operand(op, own, end, lambda: buffer)
         if shard != rank:
             yield from outbox.room()
-            folding = outbox.fold_encode(op, [partial, own], own, None, divisor=1)
+            folding = outbox.fold_encode(op, [partial, own], own, None, divisor=1, summed=summed)
         else:
             assert end is not None
             folding = places.fold(lane.context, op, [partial, own], end, divisor=size)

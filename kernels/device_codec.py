@@ -239,6 +239,7 @@ def fold_encode(
     *,
     out: DeviceMemory | None = None,
     like: DeviceMemory | None = None,
+    summed: int = 1,
     max_blocks: int = 0,
 ) -> None:
     """Queue what :func:`fold` does, and that the result is encoded, in the same launch.
@@ -258,6 +259,8 @@ def fold_encode(
         A frame, of which the header is read: the result is coded with its parameters, which cost
         ratio if they do not fit. None: those of the frame of the largest values among the inputs,
         moved by what a sum of independent values grows; without any the frame is raw.
+    summed
+        How many tensors the sum of which one of the inputs holds already.
 
     Raises
     ------
@@ -270,7 +273,6 @@ def fold_encode(
     if out is not None and out.size != count * dtype.itemsize:
         raise ValueError(f"expected room for {count} values, found {out.size} bytes")
     last, before = _fold_all_but_last(op, inputs, plain, dtype, count, status, stream, max_blocks)
-    growth = math.log2(len(inputs)) / 2 if op == "sum" else 0.0
     gpu_half().decode_reduce_encode(
         OPS.index(op),
         dtype,
@@ -279,7 +281,7 @@ def fold_encode(
         before,
         *last,
         0 if like is None else like.address,
-        round(growth - math.log2(divisor)) if like is None else 0,
+        _shift(op, summed, len(inputs), divisor) if like is None else 0,
         0 if out is None else out.address,
         frame.address,
         stream.scratch.address,
@@ -288,6 +290,20 @@ def fold_encode(
         stream.device,
         stream.handle,
     )
+
+
+def _shift(op: str, summed: int, n_inputs: int, divisor: int) -> int:
+    """Return by how many binary orders the window of a fold's result lies higher than an input's.
+
+    A sum of n independent values is the square root of n times as large. Where that is no power of
+    two the higher window fits better. The frames of partial sums are shifted already.
+    """
+
+    def level(n_tensors: int, divisor: int) -> int:
+        return math.floor(math.log2(n_tensors) / 2 - math.log2(divisor) + 0.75)
+
+    n_tensors = summed + n_inputs - 1 if op == "sum" else summed
+    return level(n_tensors, divisor) - level(summed, 1)
 
 
 def _fold_all_but_last(

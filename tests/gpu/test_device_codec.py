@@ -151,3 +151,42 @@ def test_what_is_refused(stream: Stream) -> None:
         device_codec.fold("xor", [memory], [0], memory, DType.FLOAT32, status, stream)
     with pytest.raises(ValueError, match="expected 4096 bytes of values, found 4000"):
         device_codec.fold("sum", [memory[:4000]], [0], memory, DType.FLOAT32, status, stream)
+
+
+def framed(memory: DeviceMemory, dtype: DType, stream: Stream) -> DeviceMemory:
+    """Return the frame that is made of values."""
+    room = device.allocate(codec.bound(memory.size // dtype.itemsize, dtype), 1)
+    device_codec.encode(memory, dtype, room, stream, codec="tier")
+    return room[: codec.info(on_host(room[:HEADER], stream)).frame_bytes]
+
+
+@pytest.mark.parametrize("way", ["at once", "one by one"])
+@pytest.mark.parametrize("n", [2, 3, 4, 6, 8])
+def test_a_sum_is_coded_nearly_as_well_as_if_it_had_been_looked_at(
+    stream: Stream, n: int, way: str
+) -> None:
+    """Though nobody knows its values before."""
+    dtype, count = DType.BFLOAT16, 24 * TILE
+    tensors = [tensor_of("normal", dtype, count, seed=seed) for seed in range(n)]
+    values = [on_device(tensor.memory, stream) for tensor in tensors]
+    frames = [framed(memory, dtype, stream) for memory in values]
+    status = status_word(stream)
+    out = device.allocate(codec.bound(count, dtype), 1)
+    result = device.allocate(count * dtype.itemsize, 1)
+
+    def fold(inputs: list[DeviceMemory], plain: list[int], summed: int) -> DeviceMemory:
+        device_codec.fold_encode(
+            "sum", inputs, plain, out, count, dtype, status, stream, out=result, summed=summed
+        )
+        return out[: codec.info(on_host(out[:HEADER], stream)).frame_bytes]
+
+    if way == "at once":
+        size = fold(frames, [], 1).size
+    else:
+        partial = frames[0]
+        for k in range(1, n):
+            found = fold([partial, values[k]], [1], k)
+            partial = on_device(on_host(found, stream), stream)
+        size = partial.size
+    assert status_of(status, stream) == 0
+    assert size < 1.02 * framed(result, dtype, stream).size

@@ -107,6 +107,7 @@ def test_a_frame_that_has_no_room_takes_little_longer(call: str) -> None:
     """All blocks make it raw: one would need a hundred times as long."""
     dtype, count = DType.BFLOAT16, 32_000 * TILE
     values = cupy.random.default_rng(5).integers(0, 256, 2 * count, np.uint8)
+    values[1::2] &= 0xBF  # no values that are no numbers: folds may change them
     room, like = (cupy.empty(codec.bound(count, dtype), np.uint8) for _ in range(2))
     gpu.encode(on_device(tensor_of("normal", dtype, 100 * TILE, seed=3)), like, dtype=dtype)
     status, out = cupy.zeros(1, np.uint32), cupy.empty_like(values)
