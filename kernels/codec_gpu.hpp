@@ -45,8 +45,8 @@ struct DecodeOptions {
 };
 
 // Writes a frame of `count` values to `frame`: bound(count, dtype) bytes, aligned to 16 as scratch
-// is. Values are aligned to their own size at least. The header, which says the size, is written
-// last. Returns nullptr, or why nothing was launched.
+// is. Values are aligned to their own size at least. The header, which says the size, may be
+// there before the rest. Returns nullptr, or why nothing was launched.
 const char* encode(const void* values, uint64_t count, DType dtype, void* frame,
                    EncodeScratch* scratch, const EncodeOptions& options, void* stream);
 
