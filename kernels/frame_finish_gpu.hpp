@@ -183,8 +183,10 @@ UZIP_DEVICE void finish_frame(const TailSection& tails, Part part, FinishRoom* r
     sync_block();
   }
   if (thread_index() != 0) return;
-  if (rewrites ? end.leave(claims) : kAwaitsAll && room->is_last) {
-    const Claims all{load_relaxed_system(&tails.scratch->claims)};
+  const Claims all{load_relaxed_system(&tails.scratch->claims)};
+  // Without room the frame is left to those who write it again, whoever came last.
+  const bool fits = all.groups() == 0 || tails.is_sure(all);
+  if (rewrites ? end.leave(claims) : kAwaitsAll && room->is_last && fits) {
     complete(rewrites, uint64_t{all.units()} * kAlignment);
     *tails.scratch = EncodeScratch{};
   }
