@@ -18,29 +18,50 @@ UZIP_DEVICE void fill_steps(AnsEncodeRoom<kDType>& room, uint32_t sums[kWarps]) 
   sync_block();
 }
 
+// Whether the shared memory of packed tiles that are fetched ahead is no more than that of ans.
+template <DType kDType>
+constexpr bool kPacksAhead = kEncodesAhead<kDType> && float_format(kDType).itemsize <= 2;
+
+// Where that is smaller. A call, so that registers are for the coder of ans.
+template <DType kDType>
+UZIP_DEVICE_CALL void encode_packed_instead(Tensor tensor, uint8_t* frame, EncodeScratch* scratch,
+                                            Part part) {
+  // The memory is another room now.
+  const Choice choice = reinterpret_cast<AnsEncodeRoom<kDType>*>(shared_memory())->choice;
+  sync_block();
+  auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
+  if (thread_index() == 0) room.choice = choice;
+  room.tables.fill(Menu::of(choice.parameters.menu), choice.digits, thread_index());
+  sync_block();
+  if (kPacksAhead<kDType> && tensor.aligned) {
+    const int warp = thread_index() / kLanes;
+    TensorSource<kDType>{tensor}.fetch(part.block * kGroupTiles + static_cast<uint32_t>(warp),
+                                       AheadRoom<kDType>::get().stages[warp]);
+  }
+  encode_packed<kDType, kPacksAhead<kDType>>(tensor, frame, scratch, part, choice.parameters.menu);
+}
+
 template <DType kDType>
 UZIP_KERNEL(kThreads, (AnsFormat<kDType>::kPairs ? 4 : 3))
 encode_ans_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeOptions options) {
   auto& room = *reinterpret_cast<AnsEncodeRoom<kDType>*>(shared_memory());
   const Part part{block_index(), block_count()};
-  choose<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.select, &room.choice);
-  choose_ans<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.choice,
-                     BlockRoom<kDType>::kUsable, room.select_table, &room.ans);
+  await_earlier();
+  const auto drawn = Drawn<kDType>::of(tensor.values, tensor.count, tensor.aligned);
+  const auto codes = DrawnCodes<kDType>::of(tensor.values, tensor.count, tensor.aligned);
+  choose<kDType>(drawn, options, room.select, &room.choice, [] {});
+  sync_block();
+  choose_ans<kDType>(codes, tensor.count, options, room.choice, BlockRoom<kDType>::kUsable,
+                     room.select_table, &room.ans);
   if (room.ans.raw) {
     write_raw(tensor, kDType, frame, part);
     return;
   }
   if (room.ans.packed) {
-    // The memory is another room now.
-    const Choice choice = room.choice;
-    sync_block();
-    auto& packed = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
-    if (thread_index() == 0) packed.choice = choice;
-    packed.tables.fill(Menu::of(choice.parameters.menu), choice.digits, thread_index());
-    sync_block();
-    encode_packed<kDType>(tensor, frame, scratch, part);
+    encode_packed_instead<kDType>(tensor, frame, scratch, part);
     return;
   }
+  if (thread_index() == 0) BlockEncoder<kDType>::plan(tensor.count, room);
   fill_steps<kDType>(room, room.select_table.sums);
   BlockEncoder<kDType> encoder(tensor, frame, scratch, room, part);
   if (!encoder.has_room()) {
@@ -48,6 +69,7 @@ encode_ans_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeO
     return;
   }
   encoder.run();
+  let_next_begin();
   if (part.block == 0) encoder.write_rest();
   encoder.finish();
 }
@@ -58,14 +80,15 @@ template <DType kDType>
 const char* launch_encode_ans(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
                               const EncodeOptions& options, void* stream) {
   const auto kernel = encode_ans_kernel<kDType>;
-  constexpr size_t kShared = sizeof(AnsEncodeRoom<kDType>) > sizeof(EncodeRoom<kDType>)
-                                 ? sizeof(AnsEncodeRoom<kDType>)
-                                 : sizeof(EncodeRoom<kDType>);
+  constexpr size_t kPacked =
+      kPacksAhead<kDType> ? sizeof(AheadRoom<kDType>) : sizeof(EncodeRoom<kDType>);
+  constexpr size_t kShared =
+      sizeof(AnsEncodeRoom<kDType>) > kPacked ? sizeof(AnsEncodeRoom<kDType>) : kPacked;
   // As many as there can be blocks of the frame.
   const uint64_t most = (tensor.count / kTileValues >> kMinBlockLog2) + 1;
   const int blocks = grid_blocks(kernel, kShared, most, options.max_blocks);
-  return launch_together(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), tensor,
-                         frame, scratch, options);
+  return launch_early(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), tensor, frame,
+                      scratch, options);
 }
 
 #define UZIP_INSTANTIATE(dtype)                                                          \

@@ -133,8 +133,11 @@ struct AnsEncodeRoom {
   StepTable<kDType> table;
   Choice choice;
   AnsChoice ans;
+  // Of the frame, when the choice is made: registers are for coding.
+  AnsSections sections;
+  uint32_t tail_room;  // see TailSection
   FinishRoom finish;
-  bool near_raw[kWarps];  // the last block of each warp
+  Claims claims[kWarps];  // when each warp asked last
 };
 
 // Codes the blocks of a frame with several thread blocks.
@@ -152,13 +155,19 @@ class BlockEncoder {
         room_(room),
         part_(part),
         code_(Format::code(room.ans.base, room.choice.parameters.zero_planes)),
-        sections_(
-            AnsSections::of(tensor.count, kFormat.itemsize, code_.stride, room.ans.block_log2)),
+        sections_(room.sections),
         lane_(thread_index() % kLanes),
         bottom_(room.blocks[thread_index() / kLanes].bytes) {}
 
+  // What the room is to have first; by one thread.
+  UZIP_DEVICE static void plan(uint64_t count, AnsEncodeRoom<kDType>& room) {
+    const TileCode code = Format::code(room.ans.base, room.choice.parameters.zero_planes);
+    room.sections = AnsSections::of(count, kFormat.itemsize, code.stride, room.ans.block_log2);
+    room.tail_room = TailSection::room_between(room.sections.tails, bound(count, kDType));
+  }
+
   // Whether a frame smaller than a raw one has room for blocks at all.
-  UZIP_DEVICE bool has_room() const { return sections_.tails < raw_bytes(); }
+  UZIP_DEVICE bool has_room() const { return sections_.tails < bound(tensor_.count, kDType); }
 
   // Codes this warp's blocks. They are dealt out such that few are spread over many processors.
   UZIP_DEVICE void run() {
@@ -167,8 +176,6 @@ class BlockEncoder {
     for (uint32_t block = part_.block + warp * part_.blocks; block < blocks;
          block += kWarps * part_.blocks) {
       const Coded coded = code(block);
-      near_raw_ = is_near_raw(static_cast<uint64_t>(coded.bytes),
-                              static_cast<uint64_t>(verbatim_bytes(block)));
       if (coded.bytes < verbatim_bytes(block)) {
         store(block, coded);
       } else {
@@ -188,20 +195,27 @@ class BlockEncoder {
                kThreads);
   }
 
-  // Called by all thread blocks when their blocks are done; the last one writes the header.
+  // Called by all thread blocks when their blocks are done.
   UZIP_DEVICE void finish() {
     const auto complete = [&](bool overflow, uint64_t body) {
-      if (overflow || thread_index() != 0) return;
+      if (overflow) return;
       const uint32_t zero_planes = room_.choice.parameters.zero_planes;
       write_header(frame_, kDType, Codec::kAns, tensor_.count, sections_.tails + body, body,
                    {sections_.block_log2, room_.ans.base, zero_planes, {}});
     };
     const auto rewrite = [&](Part piece) { write_raw(tensor_, kDType, frame_, piece); };
-    if (lane_ == 0) room_.near_raw[thread_index() / kLanes] = near_raw_;
+    if (lane_ == 0) room_.claims[thread_index() / kLanes] = claims_;
     sync_block();
-    bool helps = false;
-    for (int warp = 0; warp < kWarps; ++warp) helps = helps || room_.near_raw[warp];
-    finish_frame(scratch_, part_, &room_.finish, helps, complete, rewrite);
+    Claims latest{};
+#pragma unroll
+    for (const Claims& claims : room_.claims) {
+      if (claims.groups() > latest.groups()) latest = claims;
+    }
+    // The others have none.
+    const auto blocks = static_cast<uint32_t>(sections_.blocks);
+    const Part part{part_.block, part_.blocks < blocks ? part_.blocks : blocks};
+    if (part.block >= part.blocks) return;
+    finish_frame<false>(tails(), part, &room_.finish, latest, complete, rewrite);
   }
 
  private:
@@ -226,7 +240,6 @@ class BlockEncoder {
     uint32_t lost;  // bits of planes that the frame lacks
   };
 
-  UZIP_DEVICE uint64_t raw_bytes() const { return bound(tensor_.count, kDType); }
   UZIP_DEVICE const uint8_t* values_of(uint32_t tile) const {
     return tensor_.values + uint64_t{tile} * kFormat.tile_bytes();
   }
@@ -352,21 +365,27 @@ class BlockEncoder {
     progress->place = place;
   }
 
+  UZIP_DEVICE TailSection tails() const {
+    const int tiles = 1 << sections_.block_log2;
+    const int most = static_cast<int>(sizeof(BlockHeader)) + tiles * tail_bytes();
+    return {scratch_, room_.tail_room, static_cast<uint32_t>(sections_.blocks),
+            TailSection::units_of(most)};
+  }
+
   // A place for a block of so many bytes; nullptr where the frame would become too large.
-  UZIP_DEVICE uint8_t* place_block(uint32_t block, int bytes) const {
+  UZIP_DEVICE uint8_t* place_block(uint32_t block, int bytes) {
     uint32_t unit = 0;
     if (lane_ == 0) {
       const uint32_t units = TailSection::units_of(bytes);
-      const TailSection tails{scratch_, sections_.tails, raw_bytes()};
-      unit = tails.enter(frame_ + sections_.entry(block), atomic_add(&scratch_->tail_units, units),
-                         units);
+      claims_ = tails().claim(units);
+      unit = tails().enter(frame_ + sections_.entry(block), claims_, units);
     }
     unit = shuffle32(unit, 0);
     if (unit == kNoUnit) return nullptr;
     return frame_ + sections_.tails + uint64_t{unit} * kAlignment;
   }
 
-  UZIP_DEVICE void store(uint32_t block, const Coded& coded) const {
+  UZIP_DEVICE void store(uint32_t block, const Coded& coded) {
     uint8_t* to = place_block(block, coded.bytes);
     if (to == nullptr) return;
     if (lane_ == 0) {
@@ -407,7 +426,7 @@ class BlockEncoder {
     }
   }
 
-  UZIP_DEVICE void store_raw(uint32_t block) const {
+  UZIP_DEVICE void store_raw(uint32_t block) {
     const int n_tiles = sections_.tiles_in(block);
     const int bytes = static_cast<int>(sizeof(BlockHeader)) + n_tiles * tail_bytes();
     uint8_t* to = place_block(block, bytes);
@@ -431,10 +450,10 @@ class BlockEncoder {
   AnsEncodeRoom<kDType>& room_;
   Part part_;
   TileCode code_;
-  AnsSections sections_;
+  const AnsSections& sections_;
   int lane_;
   uint8_t* bottom_;
-  bool near_raw_ = false;  // the warp's last block
+  Claims claims_{};  // lane 0: when the warp asked last
 };
 
 }  // namespace uzip::gpu

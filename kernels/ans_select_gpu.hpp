@@ -16,7 +16,7 @@ constexpr int kEscapeDigit = kWindow - 1;
 // A bit, in the costs below.
 constexpr uint32_t kBit = 256;
 // Fewer blocks than these leave multiprocessors without work, so small tensors have small blocks.
-constexpr uint64_t kManyBlocks = 1024;
+constexpr uint64_t kManyBlocks = 2048;
 // A block's header and padding, and 24 of the 32 bits of a state, say nothing about the values.
 constexpr uint32_t kBlockBits = 8 * 120;
 
@@ -56,25 +56,44 @@ UZIP_DEVICE uint32_t clamp_digits(uint32_t offsets) {
   return (offsets & 0x0F0F0F0Fu) | ((high + 0x0F0F0F0Fu) >> 4 & kOnes) * kEscapeDigit;
 }
 
+// A thread's part of the sample.
 template <DType kDType>
-UZIP_DEVICE void count_codes(const uint8_t* values, const AnsSample& sample, bool aligned,
-                             uint32_t base, uint32_t counts[ans::kCodes]) {
-  constexpr int kItemsize = float_format(kDType).itemsize;
-  for (auto octet = static_cast<uint32_t>(thread_index()); octet < sample.octets;
-       octet += kThreads) {
-    const auto run = Run<kDType>::load(values + sample.first(octet) * kItemsize, aligned);
+struct DrawnCodes {
+  static constexpr int kMost = kSampleRuns * AnsSample::kRunOctets / kThreads;
+  Run<kDType> octets[kMost];
+  int n;  // of the octets
+  uint32_t values;  // of the whole sample
+
+  // Asks for the values, which are waited for when they are counted, if they are aligned.
+  UZIP_DEVICE static DrawnCodes of(const uint8_t* values, uint64_t count, bool aligned) {
+    constexpr int kItemsize = float_format(kDType).itemsize;
+    const auto sample = AnsSample::of(count);
+    DrawnCodes drawn{{}, 0, sample.values()};
 #pragma unroll
-    for (int q = 0; q < 2; ++q) {
-      if constexpr (AnsFormat<kDType>::kPairs) {
-        const uint32_t digits =
-            clamp_digits(Quad<kDType>::split(run.words + q * Quad<kDType>::kWords, base).offset);
-        const uint32_t codes = digits | digits >> 4;
-        atomic_add(counts + (codes & 0xFF), 1);
-        atomic_add(counts + (codes >> 16 & 0xFF), 1);
-      } else {
+    for (int i = 0; i < kMost; ++i) {
+      const auto octet = static_cast<uint32_t>(thread_index() + i * kThreads);
+      if (octet >= sample.octets) continue;
+      drawn.octets[i] = load_octet<kDType>(values + sample.first(octet) * kItemsize, aligned);
+      drawn.n = i + 1;
+    }
+    return drawn;
+  }
+};
+
+template <DType kDType>
+UZIP_DEVICE void count_codes(const Run<kDType>& octet, uint32_t base,
+                             uint32_t counts[ans::kCodes]) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) atomic_add(counts + (run.words[q] >> 8 * i & 0xFF), 1);
-      }
+  for (int q = 0; q < 2; ++q) {
+    if constexpr (AnsFormat<kDType>::kPairs) {
+      const uint32_t digits =
+          clamp_digits(Quad<kDType>::split(octet.words + q * Quad<kDType>::kWords, base).offset);
+      const uint32_t codes = digits | digits >> 4;
+      atomic_add(counts + (codes & 0xFF), 1);
+      atomic_add(counts + (codes >> 16 & 0xFF), 1);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) atomic_add(counts + (octet.words[q] >> 8 * i & 0xFF), 1);
     }
   }
 }
@@ -205,19 +224,21 @@ UZIP_DEVICE uint32_t ans_value_cost(uint32_t cost, uint32_t values, uint32_t zer
 // Called by a whole block, after choose(); `choice` is in shared memory and valid for all threads
 // after it.
 template <DType kDType>
-UZIP_DEVICE void choose_ans(const uint8_t* values, uint64_t count, bool aligned,
+UZIP_DEVICE void choose_ans(const DrawnCodes<kDType>& drawn, uint64_t count,
                             const EncodeOptions& options, const Choice& tier, uint32_t block_bytes,
                             AnsSelectRoom& room, AnsChoice* choice) {
   const int code = thread_index();
-  const AnsSample sample = AnsSample::of(count);
   const uint32_t base = base_of_digits<kDType>(tier.parameters);
   room.counts[code] = 0;
   sync_block();
-  count_codes<kDType>(values, sample, aligned, base, room.counts);
+#pragma unroll
+  for (int i = 0; i < DrawnCodes<kDType>::kMost; ++i) {
+    if (i < drawn.n) count_codes<kDType>(drawn.octets[i], base, room.counts);
+  }
   sync_block();
   const uint32_t sampled = room.counts[code];
   uint32_t weight = sampled;
-  if constexpr (AnsFormat<kDType>::kPairs) weight = smooth(sampled, sample.values() / 2, room);
+  if constexpr (AnsFormat<kDType>::kPairs) weight = smooth(sampled, drawn.values / 2, room);
   const uint32_t frequency = normalise(weight, room);
   choice->frequencies[code] = static_cast<uint16_t>(frequency);
   uint32_t cost;
@@ -226,12 +247,13 @@ UZIP_DEVICE void choose_ans(const uint8_t* values, uint64_t count, bool aligned,
     choice->base = base;
     choice->block_log2 = options.menu >= 0 ? options.menu
                                            : choose_block<kDType>(count / kTileValues, cost,
-                                                                  sample.values(), block_bytes);
-    const uint32_t bits = ans_value_cost<kDType>(cost, sample.values(), tier.parameters.zero_planes,
+                                                                  drawn.values, block_bytes);
+    const uint32_t bits = ans_value_cost<kDType>(cost, drawn.values, tier.parameters.zero_planes,
                                                  choice->block_log2, count);
     constexpr auto kMost =
         static_cast<uint32_t>(kWorthRatio * 8 * float_format(kDType).itemsize * kBit);
-    choice->packed = tier.packed && tier.cost * kBit <= bits * kBitCost;
+    choice->packed =
+        tier.packed && uint64_t{tier.cost} * kBit <= uint64_t{bits} * kBitCost * tier.values;
     choice->raw = !options.always && (choice->packed ? tier.raw : bits > kMost);
   }
   sync_block();

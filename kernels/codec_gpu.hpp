@@ -25,13 +25,11 @@ enum class FrameStatus : uint32_t {
 // Scratch of an encoder. All zero before its first use; every call leaves it so. One call at a time
 // may use it.
 struct EncodeScratch {
-  uint32_t tail_units;  // of 16 bytes, handed out so far
-  uint32_t overflow;    // some tails had no room
-  uint32_t blocks_done;
-  uint32_t helpers;   // blocks that wait for the decision, or do what it asks for
-  uint32_t decision;  // whether the frame is to be written again
+  uint64_t claims;    // groups << 32, and the units of 16 bytes that they have asked for
+  uint32_t arrivals;  // blocks that are done; with the last, 0 again
+  uint32_t helpers;   // blocks that write the frame again
   uint32_t pieces;    // of it, handed out so far
-  uint32_t reserved[2];
+  uint32_t reserved[3];
 };
 
 struct EncodeOptions {
@@ -47,8 +45,8 @@ struct DecodeOptions {
 };
 
 // Writes a frame of `count` values to `frame`: bound(count, dtype) bytes, aligned to 16 as scratch
-// is. Values are aligned to their own size at least. The header, which says the size, is written
-// last. Returns nullptr, or why nothing was launched.
+// is. Values are aligned to their own size at least. The header, which says the size, may be
+// there before the rest. Returns nullptr, or why nothing was launched.
 const char* encode(const void* values, uint64_t count, DType dtype, void* frame,
                    EncodeScratch* scratch, const EncodeOptions& options, void* stream);
 

@@ -273,6 +273,16 @@ inline uint32_t atomic_add(uint32_t* place, uint32_t word) {
   *place += word;
   return before;
 }
+inline uint64_t atomic_add(uint64_t* place, uint64_t word) {
+  const uint64_t before = *place;
+  *place += word;
+  return before;
+}
+inline uint32_t atomic_add_modulo(uint32_t* place, uint32_t n) {
+  const uint32_t before = *place;
+  *place = before + 1 < n ? before + 1 : 0;
+  return before;
+}
 inline void atomic_or(uint32_t* place, uint32_t word) { *place |= word; }
 inline void atomic_max(uint32_t* place, uint32_t word) {
   if (word > *place) *place = word;
@@ -289,6 +299,8 @@ void wait_copies() {
 }
 
 inline void prefetch(const void*) {}
+inline void await_earlier() {}
+inline void let_next_begin() {}
 
 inline uint8_t* shared_memory() {
   return reinterpret_cast<uint8_t*>(emulation::running->shared.data());
@@ -355,6 +367,12 @@ const char* launch_together(Kernel kernel, int blocks, int threads, size_t share
   };
   const auto status = emulation::enqueue_kernel(stream, run);
   return status == emulation::Success ? nullptr : emulation::GetErrorString(status);
+}
+
+template <typename Kernel, typename... Arguments>
+const char* launch_early(Kernel kernel, int blocks, int threads, size_t shared_bytes, Stream stream,
+                         Arguments... arguments) {
+  return launch_together(kernel, blocks, threads, shared_bytes, stream, arguments...);
 }
 
 }  // namespace uzip::gpu

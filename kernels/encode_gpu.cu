@@ -9,6 +9,7 @@ namespace {
 template <DType kDType>
 UZIP_KERNEL(kThreads, kEncodeResident<kDType>)
 encode_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeOptions options) {
+  await_earlier();
   encode_part<kDType>(tensor, frame, scratch, options, {block_index(), block_count()});
 }
 
@@ -21,8 +22,8 @@ const char* launch_encode(const Tensor& tensor, uint8_t* frame, EncodeScratch* s
   constexpr size_t kShared = sizeof(AheadRoom<kDType>);
   const uint64_t groups = (tensor.count / kTileValues + kGroupTiles - 1) / kGroupTiles;
   const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
-  return launch_together(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), tensor,
-                         frame, scratch, options);
+  return launch_early(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), tensor, frame,
+                      scratch, options);
 }
 
 #define UZIP_INSTANTIATE(dtype)                                                      \

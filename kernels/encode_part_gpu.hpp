@@ -20,15 +20,23 @@ class PackedEncoder {
         scratch_(scratch),
         room_(room),
         part_(part),
-        code_(TileCode::of<kDType>(room.choice.parameters)),
-        digits_(room.choice.digits),
-        sections_(Sections::of(tensor.count, kFormat.itemsize, 0)),
+        plan_(room.plan),
+        sections_(room.plan.sections),
         warp_(thread_index() / kLanes),
         lane_(thread_index() % kLanes) {}
 
-  UZIP_DEVICE bool has_room() const { return sections_.tails < raw_bytes(); }
+  // What the room is to have first; by one thread.
+  UZIP_DEVICE static void plan(uint64_t count, EncodeRoom<kDType>& room) {
+    const auto sections = Sections::of(count, kFormat.itemsize, 0);
+    room.plan = {TileCode::of<kDType>(room.choice.parameters), room.choice.digits, sections,
+                 TailSection::room_between(sections.tails, bound(count, kDType))};
+  }
 
-  // Codes this block's groups.
+  UZIP_DEVICE bool has_room() const { return sections_.tails < bound(tensor_.count, kDType); }
+
+  // Codes this block's groups. kAhead: of aligned values, and the first tiles have been asked for.
+  // Shared memory is an AheadRoom.
+  template <int kMenu, bool kAhead>
   UZIP_DEVICE void run() {
     const auto groups = static_cast<uint32_t>(sections_.groups);
 #pragma unroll 1
@@ -36,16 +44,12 @@ class PackedEncoder {
       const uint32_t tile = group * kGroupTiles + static_cast<uint32_t>(warp_);
       const bool present = tile < sections_.tiles;
       PackedTile packed{TileKind::kConstant, 0, 0, 0, 0};
-      if (present) {
-        packed = encode_packed_tile<kDType>(code_, digits_, room_.tables, values_of(tile),
-                                            tensor_.aligned, room_.packed[warp_], lane_);
-      }
+      if (present) packed = encode<kMenu, kAhead>(tile);
       if (lane_ == 0) room_.sizes[0][warp_] = static_cast<uint32_t>(packed.size);
       sync_block();
       const uint32_t size = lane_ < kWarps ? room_.sizes[0][lane_] : 0;
       const uint32_t before = sum32(lane_ < warp_ ? size : 0);
       const uint32_t total = sum32(size);
-      last_bytes_ = total;
       if (thread_index() == 0) room_.units[0] = place_group(group, total);
       sync_block();
       const uint32_t unit = room_.units[0];
@@ -65,31 +69,56 @@ class PackedEncoder {
                kThreads);
   }
 
-  // Called by all blocks when their groups are done; the last one writes the header.
+  // Called by all blocks when their groups are done.
   UZIP_DEVICE void finish() {
     const auto complete = [&](bool overflow, uint64_t body) {
-      if (overflow || thread_index() != 0) return;
+      if (overflow) return;
       write_header(frame_, kDType, Codec::kTier, tensor_.count, sections_.tails + body, body,
                    room_.choice.parameters);
       frame_[offsetof(Header, flags)] = kFlagPacked;
     };
     const auto rewrite = [&](Part piece) { write_raw(tensor_, kDType, frame_, piece); };
-    const bool helps = is_near_raw(last_bytes_, kGroupTiles * kFormat.tile_bytes());
-    finish_frame(scratch_, part_, &room_.finish, helps, complete, rewrite);
+    finish_frame<false>(tails(), part_, &room_.finish, room_.finish.claims, complete, rewrite);
   }
 
  private:
-  UZIP_DEVICE uint64_t raw_bytes() const { return bound(tensor_.count, kDType); }
+  template <int kMenu, bool kAhead>
+  UZIP_DEVICE PackedTile encode(uint32_t tile) {
+    const uint8_t* values = values_of(tile);
+    PackedRoom<kDType>& room = room_.packed[warp_];
+    const TileCode code = plan_.code;
+    const DigitTable digits = plan_.digits;
+    if constexpr (kAhead) {
+      Chunk* stage = AheadRoom<kDType>::get().stages[warp_];
+      wait_copies<0>();
+      sync_lanes();
+      const PackedTile packed = encode_packed_tile<kDType, kMenu>(
+          code, digits, room_.tables, values, StagedRows<kDType>{stage}, room, lane_);
+      sync_lanes();
+      TensorSource<kDType>{tensor_}.fetch(tile + part_.blocks * kGroupTiles, stage);
+      return packed;
+    } else {
+      return encode_packed_tile<kDType, kMenu>(code, digits, room_.tables, values,
+                                               MemoryRows<kDType>{values, tensor_.aligned}, room,
+                                               lane_);
+    }
+  }
+
   UZIP_DEVICE const uint8_t* values_of(uint32_t tile) const {
     return tensor_.values + uint64_t{tile} * kFormat.tile_bytes();
   }
 
+  UZIP_DEVICE TailSection tails() const {
+    constexpr int kMost = kGroupTiles * kFormat.tile_bytes();
+    return {scratch_, plan_.room, static_cast<uint32_t>(sections_.groups),
+            TailSection::units_of(kMost)};
+  }
+
   // A place for a group of so many bytes; kNoUnit where the frame would become too large.
-  UZIP_DEVICE uint32_t place_group(uint32_t group, uint32_t bytes) const {
+  UZIP_DEVICE uint32_t place_group(uint32_t group, uint32_t bytes) {
     const uint32_t units = bytes / kAlignment;
-    const uint32_t unit = units != 0 ? atomic_add(&scratch_->tail_units, units) : 0;
-    const TailSection tails{scratch_, sections_.tails, raw_bytes()};
-    return tails.enter(frame_ + sections_.group_entry(group), unit, units);
+    room_.finish.claims = tails().claim(units);
+    return tails().enter(frame_ + sections_.group_entry(group), room_.finish.claims, units);
   }
 
   UZIP_DEVICE void store(uint32_t tile, const PackedTile& packed, uint8_t* to) {
@@ -129,28 +158,60 @@ class PackedEncoder {
   EncodeScratch* scratch_;
   EncodeRoom<kDType>& room_;
   Part part_;
-  TileCode code_;
-  DigitTable digits_;
-  Sections sections_;
+  const GroupPlan& plan_;
+  const Sections& sections_;
   int warp_;
   int lane_;
-  uint32_t last_bytes_ = 0;  // of this block's last group
 };
 
 // After a choice of the packed layout, which is in the room that shared memory begins with. A call,
 // so that the kernel's registers are for the loops that need them most.
-template <DType kDType>
-UZIP_DEVICE_CALL void encode_packed(Tensor tensor, uint8_t* frame, EncodeScratch* scratch,
-                                    Part part) {
+template <DType kDType, int kMenu, bool kAhead>
+UZIP_DEVICE_CALL void call_encode_packed(Tensor tensor, uint8_t* frame, EncodeScratch* scratch,
+                                         Part part) {
   auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
+  if (thread_index() == 0) PackedEncoder<kDType>::plan(tensor.count, room);
+  sync_block();
   PackedEncoder<kDType> encoder(tensor, frame, scratch, room, part);
   if (!encoder.has_room()) {
     write_raw(tensor, kDType, frame, part);
     return;
   }
-  encoder.run();
+  encoder.template run<kMenu, kAhead>();
+  let_next_begin();
   if (part.block == 0) encoder.write_remainder();
   encoder.finish();
+}
+
+// The menus that packed tiles are compiled for, where their values are fetched ahead.
+using PackedMenus = MenuList<2, 3>;
+
+// For PackedMenus::choose().
+template <DType kDType>
+struct PackedStep {
+  const Tensor& tensor;
+  uint8_t* frame;
+  EncodeScratch* scratch;
+  Part part;
+
+  template <int kMenu>
+  UZIP_DEVICE void run() {
+    constexpr bool kAhead = kEncodesAhead<kDType> && kMenu != kAnyMenu;
+    call_encode_packed<kDType, kMenu, kAhead>(tensor, frame, scratch, part);
+  }
+};
+
+// kFetched: the first tiles have been asked for, if they are aligned, and shared memory is an
+// AheadRoom.
+template <DType kDType, bool kFetched>
+UZIP_DEVICE void encode_packed(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
+                               Part part, int menu) {
+  PackedStep<kDType> step{tensor, frame, scratch, part};
+  if constexpr (kFetched) {
+    PackedMenus::choose(tensor.aligned ? menu : kAnyMenu, step);
+  } else {
+    step.template run<kAnyMenu>();
+  }
 }
 
 // Codes this block's groups of the dense layout.
@@ -161,6 +222,7 @@ UZIP_DEVICE void encode_groups(Encoder& encoder) {
   } else {
     encoder.template run<kMenu>();
   }
+  let_next_begin();
   encoder.take_no_more();
 }
 
@@ -193,6 +255,25 @@ struct GroupsStep {
   }
 };
 
+// Chooses the parameters, with the tables that they ask for; by a block. Those of the
+// menus that are likely are made while one warp chooses.
+template <DType kDType>
+UZIP_DEVICE void choose_with_tables(const Drawn<kDType>& drawn, const EncodeOptions& options,
+                                    EncodeRoom<kDType>& room) {
+  const Choice& choice = room.choice;
+  const int thread = thread_index();
+  choose<kDType>(drawn, options, room.select, &room.choice,
+                 [&] { room.tables.foresee(thread - kLanes); });
+  if (thread < kLanes) {
+    room.tables.fill_digits(Menu::of(choice.parameters.menu), choice.digits, thread);
+  }
+  sync_block();
+  if (!ForeseenMenus::has(choice.parameters.menu)) {
+    room.tables.gathers.fill(Menu::of(choice.parameters.menu), thread);
+    sync_block();
+  }
+}
+
 // Writes a part of the frame of a tensor; all blocks of the frame call it. Shared memory is an
 // AheadRoom.
 template <DType kDType>
@@ -200,22 +281,25 @@ UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch
                              const EncodeOptions& options, Part part) {
   EncodeRoom<kDType>& room = AheadRoom<kDType>::get().encode;
   TensorSource<kDType> source{tensor};
+  // All blocks ask for the same values, so these come before all tiles.
+  const auto drawn = Drawn<kDType>::of(tensor.values, tensor.count, tensor.aligned);
   if (kEncodesAhead<kDType> && tensor.aligned) {
     const int warp = thread_index() / kLanes;
     source.fetch(part.block * kGroupTiles + static_cast<uint32_t>(warp),
                  AheadRoom<kDType>::get().stages[warp]);
   }
-  choose<kDType>(tensor.values, tensor.count, tensor.aligned, options, room.select, &room.choice);
-  room.tables.fill(Menu::of(room.choice.parameters.menu), room.choice.digits, thread_index());
-  sync_block();
+  choose_with_tables<kDType>(drawn, options, room);
   if (room.choice.packed && !room.choice.raw) {
-    encode_packed<kDType>(tensor, frame, scratch, part);
+    encode_packed<kDType, kEncodesAhead<kDType>>(tensor, frame, scratch, part,
+                                                 room.choice.parameters.menu);
     return;
   }
   if (room.choice.raw || !has_room_for_tails<kDType>(tensor.count, room.choice.parameters)) {
     write_raw(tensor, kDType, frame, part);
     return;
   }
+  if (thread_index() == 0) room.plan = GroupPlan::of<kDType>(room.choice, tensor.count);
+  sync_block();
   GroupEncoder<kDType, TensorSource<kDType>> encoder(source, frame, scratch, room, part);
   GroupsStep<kDType, decltype(encoder)> step{encoder, tensor, frame, scratch, part};
   CompiledMenus::choose(tensor.aligned ? room.choice.parameters.menu : kAnyMenu, step);

@@ -5,8 +5,6 @@
 // stored while the next group is coded.
 #pragma once
 
-#include <utility>
-
 #include "frame_finish_gpu.hpp"
 #include "packed_encode_gpu.hpp"
 #include "select_gpu.hpp"
@@ -14,26 +12,31 @@
 
 namespace uzip::gpu {
 
+// What an encoder of groups needs to know of a frame. In shared memory: as much in registers would
+// leave too few for coding.
+struct GroupPlan {
+  TileCode code;
+  DigitTable digits;
+  Sections sections;
+  uint32_t room;  // of the tail section: see TailSection
+
+  template <DType kDType>
+  UZIP_DEVICE static GroupPlan of(const Choice& choice, uint64_t count) {
+    const auto code = TileCode::of<kDType>(choice.parameters);
+    const auto sections = Sections::of(count, float_format(kDType).itemsize, code.stride);
+    return {code, choice.digits, sections,
+            TailSection::room_between(sections.tails, bound(count, kDType))};
+  }
+};
+
 // What a block shares while it codes groups.
 struct GroupRoom {
+  GroupPlan plan;
   EncodeTables tables;
   Choice choice;
   alignas(16) uint32_t sizes[2][kWarps];  // bytes of the tails of a group
   uint32_t units[2];                      // where these go; kNoUnit: nowhere
   FinishRoom finish;
-};
-
-// What an encoder of groups needs to know of a frame.
-struct GroupPlan {
-  TileCode code;
-  DigitTable digits;
-  Sections sections;
-
-  template <DType kDType>
-  UZIP_DEVICE static GroupPlan of(const Choice& choice, uint64_t count) {
-    const auto code = TileCode::of<kDType>(choice.parameters);
-    return {code, choice.digits, Sections::of(count, float_format(kDType).itemsize, code.stride)};
-  }
 };
 
 template <DType kDType>
@@ -51,10 +54,6 @@ struct EncodeRoom : GroupRoom {
   // Of a warp: to code a tile, and for the tail that it makes.
   UZIP_DEVICE OffsetRoom<kDType>& offsets(int warp) { return dense.offsets[warp]; }
   UZIP_DEVICE uint32_t* tail(int turn, int warp) { return dense.tails[turn][warp]; }
-  // Of a tensor of `count` values, with the parameters chosen.
-  UZIP_DEVICE GroupPlan plan(uint64_t count) const {
-    return GroupPlan::of<kDType>(this->choice, count);
-  }
 };
 
 // A warp that fetches its next tile while it codes one does not wait for memory. The largest types
@@ -81,7 +80,6 @@ struct AheadRoom {
 
   UZIP_DEVICE static AheadRoom& get() { return *reinterpret_cast<AheadRoom*>(shared_memory()); }
 };
-constexpr uint32_t kNoUnit = ~0u;
 
 // Of the values of a tier frame. Places of groups are 32 bits; half of that leaves room for groups
 // that are placed beyond the limit.
@@ -125,30 +123,11 @@ UZIP_DEVICE void write_raw(const Tensor& tensor, DType dtype, uint8_t* frame, Pa
   }
 }
 
-// The tail section of a frame as encoders fill it. Whoever has coded a group or a block asks for
-// units of 16 bytes by an atomic addition to scratch->tail_units.
-struct TailSection {
-  EncodeScratch* scratch;
-  uint64_t begin;  // in the frame
-  uint64_t limit;  // bytes of a raw frame, below which this one must stay
-
-  UZIP_DEVICE static uint32_t units_of(int bytes) {
-    return static_cast<uint32_t>((bytes + kAlignment - 1) / kAlignment);
-  }
-
-  // Enters a place in the directory; kNoUnit where the frame would become too large.
-  UZIP_DEVICE uint32_t enter(uint8_t* entry, uint32_t unit, uint32_t units) const {
-    *reinterpret_cast<uint32_t*>(entry) = unit;
-    if (begin + (uint64_t{unit} + units) * kAlignment < limit) return unit;
-    atomic_or(&scratch->overflow, 1);
-    return kNoUnit;
-  }
-};
-
 // Where an encoder takes values from: a tensor in memory.
 template <DType kDType>
 struct TensorSource {
   static constexpr FloatFormat kFormat = float_format(kDType);
+  static constexpr bool kMayFail = false;
   Tensor tensor;
 
   UZIP_DEVICE uint64_t count() const { return tensor.count; }
@@ -171,7 +150,7 @@ struct TensorSource {
   }
   // Of a tile that was asked for before.
   UZIP_DEVICE const uint8_t* values_again(uint32_t tile) { return values(tile); }
-  // Whether all values could be made; asked for when all were.
+  // Whether all values could be made; asked for when all were, if the source may fail.
   UZIP_DEVICE bool sound() const { return true; }
   // By one block.
   UZIP_DEVICE void write_remainder(uint8_t* to) {
@@ -184,13 +163,13 @@ struct TensorSource {
   }
 };
 
-// Whether a frame smaller than a raw one has room for tails at all.
+// Whether a frame of whole tiles that is smaller than a raw one has room for tails at all. If a
+// head is smaller than the values, then by a plane or more, of 128 bytes at least, while the
+// directory takes 2.5 bytes of each tile and all padding 34.
 template <DType kDType>
 UZIP_DEVICE bool has_room_for_tails(uint64_t count, const TierParameters& parameters) {
-  const int stride = TileCode::of<kDType>(parameters).stride;
-  const uint64_t raw_bytes = bound(count, kDType);
-  return Sections::of(count, float_format(kDType).itemsize, stride).tails < raw_bytes &&
-         raw_bytes <= kMostBytes;
+  return TileCode::of<kDType>(parameters).stride < float_format(kDType).tile_bytes() &&
+         bound(count, kDType) <= kMostBytes;
 }
 
 // Codes the groups of a frame with several blocks. `Source` has the face of TensorSource, `Room`
@@ -207,7 +186,7 @@ class GroupEncoder {
         scratch_(scratch),
         room_(room),
         part_(part),
-        plan_(room.plan(source.count())),
+        plan_(room.plan),
         warp_(thread_index() / kLanes),
         lane_(thread_index() % kLanes) {}
 
@@ -228,7 +207,7 @@ class GroupEncoder {
 #pragma unroll 1
     for (uint32_t group = part_.block; group < groups(); group += part_.blocks, turn ^= 1) {
       CodedTile tile = begin_tile(group, turn);
-      if (tile.present) code_fetched<kMenu>(&tile);
+      if (tile.present()) code_fetched<kMenu>(&tile);
       take(tile);
     }
   }
@@ -237,12 +216,19 @@ class GroupEncoder {
   struct CodedTile {
     uint32_t group;
     int turn;
-    int bytes;   // of the tail
-    int before;  // of the tails of the group's tiles before
-    int total;   // of all tails of the group
-    bool coded;
-    bool present;
+    uint32_t entry;  // in the directory; kAbsent: there is no such tile
+
+    static constexpr uint32_t kAbsent = 1u << 31;
+    UZIP_DEVICE bool present() const { return entry != kAbsent; }
+    UZIP_DEVICE int bytes() const {  // of the tail
+      return static_cast<int>(entry & ((1u << kTileSizeBits) - 1));
+    }
+    UZIP_DEVICE bool is_raw() const { return entry >> kTileSizeBits != 0; }
+    UZIP_DEVICE void set(TileKind kind, int bytes) {
+      entry = static_cast<uint32_t>(static_cast<int>(kind) << kTileSizeBits | bytes);
+    }
   };
+  static_assert(static_cast<int>(TileKind::kCoded) == 0);
 
   UZIP_DEVICE uint32_t tile_of(uint32_t group) const {
     return group * kGroupTiles + static_cast<uint32_t>(warp_);
@@ -258,12 +244,12 @@ class GroupEncoder {
   template <int kMenu>
   UZIP_DEVICE CodedTile code_tile(uint32_t group, int turn) {
     CodedTile result = begin_tile(group, turn);
-    if (result.present) code_values<kMenu>(source_.values(tile_of(group)), &result);
+    if (result.present()) code_values<kMenu>(source_.values(tile_of(group)), &result);
     return result;
   }
   UZIP_DEVICE CodedTile begin_tile(uint32_t group, int turn) const {
-    return {
-        group, turn, 0, 0, 0, true, tile_of(group) < static_cast<uint32_t>(plan_.sections.tiles)};
+    const bool present = tile_of(group) < static_cast<uint32_t>(plan_.sections.tiles);
+    return {group, turn, present ? 0 : CodedTile::kAbsent};
   }
 
   // Codes the values of the tile that `result` says.
@@ -277,10 +263,9 @@ class GroupEncoder {
   }
   // Takes a coder's result. Makes a tile that cannot be coded a raw one.
   UZIP_DEVICE void note(int bytes, const uint8_t* values, CodedTile* result) const {
-    result->bytes = bytes;
+    result->set(TileKind::kCoded, bytes);
     if (bytes != kNotCodable) return;
-    result->coded = false;
-    result->bytes = kFormat.tile_bytes() - plan_.code.stride;
+    result->set(TileKind::kRaw, kFormat.tile_bytes() - plan_.code.stride);
     copy_bytes(head_of(result->group), values, static_cast<uint64_t>(plan_.code.stride),
                static_cast<uint64_t>(lane_), kLanes);
   }
@@ -293,24 +278,27 @@ class GroupEncoder {
     Chunk* stage = AheadRoom<kDType>::get().stages[warp_];
     // A lane has fetched the very chunks that it loads only where 8 values are one.
     constexpr bool kShared = 8 * kFormat.itemsize != kAlignment;
+    // Loaded once: what the coder stores might be these.
+    const TileCode code = plan_.code;
+    const DigitTable digit_table = plan_.digits;
     wait_copies<0>();
     if constexpr (kShared) sync_lanes();
     uint32_t digits[kQuads];
-    const bool codable = split_rows<kDType, kMenu>(
-        plan_.code, plan_.digits, StagedRows<kDType>{stage}, head, offsets(), lane_, digits);
+    const bool codable = split_rows<kDType, kMenu>(code, digit_table, StagedRows<kDType>{stage},
+                                                   head, offsets(), lane_, digits);
     if constexpr (kShared) sync_lanes();
     source_.fetch(tile_of(result->group + part_.blocks), stage);
     int bytes = kNotCodable;
     if (codable) {
-      bytes = encode_digits<kDType, kMenu>(plan_.code, room_.tables, values, digits, head,
-                                           offsets(), tail(result->turn), lane_);
+      bytes = encode_digits<kDType, kMenu>(code, room_.tables, values, digits, head, offsets(),
+                                           tail(result->turn), lane_);
     }
     note(bytes, values, result);
   }
 
   // Called by all warps with their tiles of a group.
   UZIP_DEVICE void take(const CodedTile& tile) {
-    if (lane_ == 0) room_.sizes[tile.turn][warp_] = static_cast<uint32_t>(tile.bytes);
+    if (lane_ == 0) room_.sizes[tile.turn][warp_] = static_cast<uint32_t>(tile.bytes());
     finish_last();
     last_ = tile;
     measure_group(tile.turn);
@@ -318,7 +306,7 @@ class GroupEncoder {
   // Has the tail of the last one stored.
   UZIP_DEVICE void take_no_more() {
     finish_last();
-    has_last_ = false;
+    last_.turn = kNoTurn;
   }
 
   // Writes what belongs to no group; by one block.
@@ -332,11 +320,10 @@ class GroupEncoder {
                frame_ + plan_.sections.tails, thread, kThreads);
   }
 
-  // Called by all blocks when their groups are done; the last one writes the header. `raw`: instead
-  // of groups the values were written.
+  // Called by all blocks when their groups are done. `raw`: instead of groups the values were
+  // written.
   UZIP_DEVICE void finish(bool raw = false) {
     const auto complete = [&](bool overflow, uint64_t body) {
-      if (thread_index() != 0) return;
       if (!source_.sound()) {
         *reinterpret_cast<Header*>(frame_) = Header{};
       } else if (raw || overflow) {
@@ -347,64 +334,64 @@ class GroupEncoder {
       }
     };
     const auto rewrite = [&](Part piece) { source_.write_raw_frame(frame_, piece); };
-    finish_frame(scratch_, part_, &room_.finish, !raw && is_near_raw(), complete, rewrite);
+    const Claims claims = raw ? Claims{} : room_.finish.claims;
+    finish_frame<Source::kMayFail>(tails(), part_, &room_.finish, claims, complete, rewrite);
   }
 
  private:
+  UZIP_DEVICE bool has_last() const { return last_.turn != kNoTurn; }
   UZIP_DEVICE OffsetRoom<kDType>& offsets() { return room_.offsets(warp_); }
   UZIP_DEVICE uint32_t* tail(int turn) { return room_.tail(turn, warp_); }
 
   // Meets the other warps, and stores the tail of the last tile, whose place is known by now.
   UZIP_DEVICE void finish_last() {
-    if (thread_index() == 0 && has_last_) room_.units[last_.turn] = place_last();
+    if (thread_index() == 0 && has_last()) {
+      room_.units[last_.turn] = place_last();
+      room_.finish.claims = claims_;
+    }
     sync_block();
-    if (!has_last_) return;
+    if (!has_last()) return;
     const uint32_t unit = room_.units[last_.turn];
     if (unit == kNoUnit) return;
     uint8_t* tails = frame_ + plan_.sections.tails + uint64_t{unit} * kAlignment;
-    if (last_.present) store_last(tails + last_.before);
-    if (warp_ == 0 && lane_ < (-last_.total & (kAlignment - 1))) tails[last_.total + lane_] = 0;
+    if (last_.present()) store_last(tails + (last_sums_ & 0xFFFF));
+    const int total = last_total();
+    if (warp_ == 0 && lane_ < (-total & (kAlignment - 1))) tails[total + lane_] = 0;
   }
 
   UZIP_DEVICE void store_last(uint8_t* to) {
     const uint32_t tile = tile_of(last_.group);
-    if (last_.coded) {
-      store_tail(to, tail(last_.turn), last_.bytes, lane_);
+    if (!last_.is_raw()) {
+      store_tail(to, tail(last_.turn), last_.bytes(), lane_);
     } else {
       copy_bytes(to, source_.values_again(tile) + plan_.code.stride,
-                 static_cast<uint64_t>(last_.bytes), static_cast<uint64_t>(lane_), kLanes);
+                 static_cast<uint64_t>(last_.bytes()), static_cast<uint64_t>(lane_), kLanes);
     }
     if (lane_ == 0) {
-      const auto kind = static_cast<int>(last_.coded ? TileKind::kCoded : TileKind::kRaw);
       *reinterpret_cast<uint16_t*>(frame_ + plan_.sections.tile_entry(tile)) =
-          static_cast<uint16_t>(kind << kTileSizeBits | last_.bytes);
+          static_cast<uint16_t>(last_.entry);
     }
   }
 
   // Adds up the group's tails, all of which are coded, and asks for their place.
   UZIP_DEVICE void measure_group(int turn) {
     const uint32_t size = lane_ < kWarps ? room_.sizes[turn][lane_] : 0;
-    last_.before = static_cast<int>(sum32(lane_ < warp_ ? size : 0));
-    last_.total = static_cast<int>(sum32(size));
-    has_last_ = true;
+    last_sums_ = sum32(lane_ < warp_ ? size : 0) | sum32(size) << 16;
     // The sum is not looked at before the next group is coded.
     if (thread_index() == 0) {
-      unit_ = atomic_add(&scratch_->tail_units, TailSection::units_of(last_.total));
+      claims_ = tails().claim(TailSection::units_of(last_total()));
     }
   }
 
-  UZIP_DEVICE uint64_t raw_bytes() const { return bound(source_.count(), kDType); }
-  // Whether this block's last group is.
-  UZIP_DEVICE bool is_near_raw() const {
-    const int heads = kGroupTiles * plan_.code.stride;
-    return gpu::is_near_raw(static_cast<uint64_t>(heads + last_.total),
-                            kGroupTiles * kFormat.tile_bytes());
+  UZIP_DEVICE TailSection tails() const {
+    const int most = kGroupTiles * (kFormat.tile_bytes() - plan_.code.stride);
+    return {scratch_, plan_.room, groups(), TailSection::units_of(most)};
   }
 
+  UZIP_DEVICE int last_total() const { return static_cast<int>(last_sums_ >> 16); }
   UZIP_DEVICE uint32_t place_last() const {
-    const TailSection tails{scratch_, plan_.sections.tails, raw_bytes()};
-    return tails.enter(frame_ + plan_.sections.group_entry(last_.group), unit_,
-                       TailSection::units_of(last_.total));
+    return tails().enter(frame_ + plan_.sections.group_entry(last_.group), claims_,
+                         TailSection::units_of(last_total()));
   }
 
   Source& source_;
@@ -412,12 +399,15 @@ class GroupEncoder {
   EncodeScratch* scratch_;
   Room& room_;
   Part part_;
-  decltype(std::declval<Room&>().plan(0)) plan_;
+  const GroupPlan& plan_;
   int warp_;
   int lane_;
-  CodedTile last_{};
-  bool has_last_ = false;
-  uint32_t unit_ = 0;  // thread 0: of the last group
+  static constexpr int kNoTurn = -1;
+  CodedTile last_{0, kNoTurn, 0};
+  // Bytes of the tails of the group's tiles before, and << 16 of all.
+  uint32_t last_sums_ = 0;
+  static_assert(kGroupTiles * kFormat.tile_bytes() <= 1 << 16);
+  Claims claims_{};  // thread 0: when the last group asked for room
 };
 
 }  // namespace uzip::gpu

@@ -146,9 +146,9 @@ UZIP_DEVICE_CALL TileEntry put_packed_tile(const uint8_t* values, bool aligned, 
   SendRoom<kDType>& room = SendRoom<kDType>::get();
   PackedRoom<kDType>& mine = room.warps[thread_index() / kLanes].packed;
   const int lane = thread_index() % kLanes;
-  const PackedTile tile =
-      encode_packed_tile<kDType>(TileCode::of<kDType>(room.choice.parameters), room.choice.digits,
-                                 room.tables, values, aligned, mine, lane);
+  const PackedTile tile = encode_packed_tile<kDType, kAnyMenu>(
+      TileCode::of<kDType>(room.choice.parameters), room.choice.digits, room.tables, values,
+      MemoryRows<kDType>{values, aligned}, mine, lane);
   const TileEntry entry{tile.kind, tile.size / kAlignment};
   if (tile.kind == TileKind::kRaw) return put_raw_tile<kDType>(values, aligned, to, lane);
   if (tile.kind == TileKind::kConstant) {
@@ -431,8 +431,10 @@ UZIP_DEVICE void choose_for(const Exchange& exchange, const Message& message) {
       room.choice.parameters = {};
     }
   } else {
-    choose<kDType>(message.values, message.count, is_aligned(message.values, kAlignment),
-                   exchange.options, room.select, &room.choice);
+    const bool aligned = is_aligned(message.values, kAlignment);
+    choose<kDType>(Drawn<kDType>::of(message.values, message.count, aligned), exchange.options,
+                   room.select, &room.choice, [] {});
+    sync_block();
     if (exchange.hurries) hurry<kDType>(room.select, &room.choice);
     room.tables.fill(Menu::of(room.choice.parameters.menu), room.choice.digits, thread);
   }

@@ -32,34 +32,61 @@ struct PackedTile {
   Mask present;  // of the lane's values
 };
 
-// The values of a lane that are not zero bits; whether all values of the tile equal its first.
+// Bit 0 of the byte of each value of a quad that is not zero bits.
 template <DType kDType>
-UZIP_DEVICE Mask find_values(const uint8_t* values, bool aligned, int lane, bool* constant) {
-  constexpr FloatFormat kFormat = float_format(kDType);
-  using Word = typename Value<kDType>::Word;
-  const Word first = *reinterpret_cast<const Word*>(values);
-  Mask mask = 0;
-  bool differs = false;
-#pragma unroll 1
-  for (int row = 0; row < kRows; ++row) {
-    Run<kDType> run;
-    load_rows<kDType, 1>(values, row, aligned, lane, &run);
-    Mask here = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      Word value;
-      if constexpr (kFormat.itemsize == 8) {
-        value = uint64_t{run.words[2 * i + 1]} << 32 | run.words[2 * i];
-      } else {
-        value = static_cast<Word>(run.words[i * kFormat.itemsize / 4] >>
-                                  8 * (i * kFormat.itemsize % 4));
-      }
-      differs = differs || value != first;
-      here |= value != 0 ? 1u << 2 * i : 0;
+UZIP_DEVICE uint32_t flag_values(const uint32_t words[Quad<kDType>::kWords]) {
+  constexpr int kItemsize = float_format(kDType).itemsize;
+  if constexpr (kItemsize <= 2) {
+    uint32_t bytes = words[0];
+    if constexpr (kItemsize == 2) {
+      bytes = permute(words[0], words[1], 0x7531) | permute(words[0], words[1], 0x6420);
     }
-    mask |= here << (16 * (row % 2) + row / 2);
+    return (((bytes & ~kSignBits) + ~kSignBits) | bytes) >> 7 & kOnes;
+  } else {
+    uint32_t flags = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      uint32_t value = words[i * kItemsize / 4];
+      if constexpr (kItemsize == 8) value |= words[2 * i + 1];
+      flags |= value != 0 ? 1u << 8 * i : 0;
+    }
+    return flags;
   }
-  *constant = !any32(differs);
+}
+
+// The values of a lane that are not zero bits; whether all values of the tile equal its first.
+template <DType kDType, typename Rows>
+UZIP_DEVICE Mask find_values(const Rows& source, int lane, bool* constant) {
+  constexpr int kItemsize = float_format(kDType).itemsize;
+  constexpr int kHalfRows = kRows / 2;
+  // The first value, in as many words as repeat it.
+  constexpr int kFirstWords = kItemsize == 8 ? 2 : 1;
+  uint32_t first[kFirstWords];
+  Mask mask = 0;
+  uint32_t differences = 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    Run<kDType> rows[kHalfRows];
+    source.template load<kHalfRows>(kHalfRows * half, lane, rows);
+    if (half == 0) {
+#pragma unroll
+      for (int i = 0; i < kFirstWords; ++i) first[i] = shuffle32(rows[0].words[i], 0);
+      if (kItemsize == 1) first[0] = repeat(static_cast<int>(first[0] & 0xFF));
+      if (kItemsize == 2) first[0] = (first[0] & 0xFFFF) * 0x00010001u;
+    }
+    uint32_t flags[kHalfQuads];
+#pragma unroll
+    for (int q = 0; q < kHalfQuads; ++q) {
+      const uint32_t* words = rows[q / 2].words + q % 2 * Quad<kDType>::kWords;
+      flags[q] = flag_values<kDType>(words);
+#pragma unroll
+      for (int i = 0; i < Quad<kDType>::kWords; ++i) {
+        differences |= words[i] ^ first[i % kFirstWords];
+      }
+    }
+    mask |= pack_half<2>(flags) << half;
+  }
+  *constant = !any32(differences != 0);
   return mask;
 }
 
@@ -78,26 +105,41 @@ UZIP_DEVICE void keep_values(Mask mask, uint32_t quads[kQuads]) {
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
     for (int q = 0; q < kHalfQuads; ++q) {
-      const uint32_t bits = gather_half(quad_mask(mask, half, q));
-      quads[kHalfQuads * half + q] &= unpack<1>(bits) * 0xFF;
+      quads[kHalfQuads * half + q] &= quad_bytes(mask, half, q);
     }
   }
 }
 
-// Moves the fields of the values in the mask from a plane of a whole tile to one of n values, which
+// Makes the words zero that a plane of so many bytes touches, or may be ORed to; those before it in
+// the first word stay. By a warp, which has read what was there.
+UZIP_DEVICE void clear_plane(uint8_t* body, int begin, int bytes, int lane) {
+  sync_lanes();
+  auto* words = reinterpret_cast<uint32_t*>(body);
+  const int last = (begin + bytes) / 4 + 1;
+#pragma unroll 1
+  for (int word = begin / 4 + lane; word <= last; word += kLanes) {
+    words[word] = 4 * word < begin ? words[word] & ((1u << begin % 4 * 8) - 1) : 0;
+  }
+  sync_lanes();
+}
+
+// Moves the bytes of the values in the mask from a plane of a whole tile to one of n values, which
 // ends no later. By a warp.
-UZIP_DEVICE void pack_bytes(uint8_t* body, int from, int to, Mask mask, const Places& places,
-                            int lane) {
+UZIP_DEVICE void pack_bytes(const uint32_t selectors[kGathers], uint8_t* body, int from, int to,
+                            Mask mask, const Places& places, int lane) {
   const auto* plane = reinterpret_cast<const Chunk*>(body + from);
   const Chunk chunks[2] = {plane[lane], plane[kLanes + lane]};
-  sync_lanes();
+  clear_plane(body, to, places.n, lane);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    uint8_t* place = body + to + places.first[half];
+    int place = to + places.first[half];
+    const uint32_t indices = gather_indices(mask, half);
 #pragma unroll
-    for (int i = 0; i < 4 * kHalfQuads; ++i) {
-      if ((mask >> (2 * i + half) & 1) == 0) continue;
-      *place++ = static_cast<uint8_t>(chunks[half].words[i / 4] >> 8 * (i % 4));
+    for (int q = 0; q < kHalfQuads; ++q) {
+      const uint32_t index = gather_index(indices, q);
+      const uint32_t bytes = permute(chunks[half].words[q], 0, selectors[index]);
+      or_bits(reinterpret_cast<uint32_t*>(body), 8 * place, bytes);
+      place += popcount(index);
     }
   }
   sync_lanes();
@@ -118,9 +160,7 @@ UZIP_DEVICE void pack_fields(uint8_t* body, int from, int to, Mask mask, const P
       fields[half] = uint64_t{pair.words[1]} << 32 | pair.words[0];
     }
   }
-  sync_lanes();
-  for (int i = lane; i < plane_bytes(kWidth, places.n); i += kLanes) body[to + i] = 0;
-  sync_lanes();
+  clear_plane(body, to, plane_bytes(kWidth, places.n), lane);
   auto* words = reinterpret_cast<uint32_t*>(body);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -153,17 +193,19 @@ UZIP_DEVICE void pack_fields(int width, uint8_t* body, int from, int to, Mask ma
   }
 }
 
-// Makes the planes of a whole tile those of the values in the mask; returns their bytes.
-template <DType kDType>
-UZIP_DEVICE int pack_planes(const TileCode& code, Mask mask, const Places& places, uint8_t* body,
-                            int lane) {
+// Makes the planes of a whole tile those of the values in the mask, which `digits` have, the others
+// being 0; returns their bytes. `escaped`: the values beyond level 1.
+template <DType kDType, int kMenu>
+UZIP_DEVICE int pack_planes(const TileCode& code, const GatherTables& gathers,
+                            const uint32_t digits[kQuads], Mask mask, const Places& places,
+                            uint8_t* body, int lane, Mask* escaped) {
   constexpr FloatFormat kFormat = float_format(kDType);
   int from = 0;
   int to = 0;
 #pragma unroll 1
   for (int plane = 0; plane < kFormat.byte_planes; ++plane) {
     if (!code.stores(plane)) continue;
-    pack_bytes(body, from, to, mask, places, lane);
+    pack_bytes(gathers.byte_selectors, body, from, to, mask, places, lane);
     from += kTileValues;
     to += places.n;
   }
@@ -175,21 +217,34 @@ UZIP_DEVICE int pack_planes(const TileCode& code, Mask mask, const Places& place
   };
   pack(kFormat.sub_bits[0]);
   pack(kFormat.sub_bits[1]);
-  const int width = code.menu.width(0);
-  pack(width == 3 ? 2 : width);
-  pack(width == 3 ? 1 : 0);
-  return to;
+  if constexpr (kMenu == kAnyMenu) {
+    const int width = code.menu.width(0);
+    *escaped = store_first_level(width, digits, body + from, lane);
+    sync_lanes();
+    pack(width == 3 ? 2 : width);
+    pack(width == 3 ? 1 : 0);
+    return to;
+  } else {
+    constexpr int kWidth = kWidths<kMenu> & 15;
+    static_assert(kWidth <= 2, "the tables of the first level have no more");
+    const int bytes = plane_bytes(kWidth, places.n);
+    clear_plane(body, to, bytes, lane);
+    *escaped = put_dense_level<kWidth>(gathers.first_level(), nullptr, 0, digits, mask, places,
+                                       reinterpret_cast<uint32_t*>(body), 8 * to);
+    sync_lanes();
+    return to + bytes;
+  }
 }
 
 // Codes a tile of the packed layout to the warp's room. The kinds are chosen as FORMAT.md says.
-template <DType kDType>
+template <DType kDType, int kMenu, typename Rows>
 UZIP_DEVICE PackedTile encode_packed_tile(const TileCode& code, const DigitTable& digit_table,
                                           const EncodeTables& tables, const uint8_t* values,
-                                          bool aligned, PackedRoom<kDType>& room, int lane) {
+                                          const Rows& rows, PackedRoom<kDType>& room, int lane) {
   constexpr int kTileBytes = float_format(kDType).tile_bytes();
   constexpr PackedTile kRaw{TileKind::kRaw, kTileBytes, 0, 0, 0};
   bool constant;
-  const Mask present = find_values<kDType>(values, aligned, lane, &constant);
+  const Mask present = find_values<kDType>(rows, lane, &constant);
   if (constant) {
     return {TileKind::kConstant, any32(present != 0) ? kAlignment : 0, 0, 0, 0};
   }
@@ -197,21 +252,27 @@ UZIP_DEVICE PackedTile encode_packed_tile(const TileCode& code, const DigitTable
   const bool masked = (kTileValues - places.n) * code.stride > kMaskBytes * kTileValues;
   uint32_t digits[kQuads];
   sync_lanes();  // the room may still be in use for the tile before
-  if (!split_rows<kDType, kAnyMenu>(code, digit_table, MemoryRows<kDType>{values, aligned},
-                                    room.planes, room.coder.offsets, lane, digits)) {
+  if (!split_rows<kDType, kMenu>(code, digit_table, rows, room.planes, room.coder.offsets, lane,
+                                 digits)) {
     return kRaw;
   }
-  if (masked) keep_values(present, digits);
-  const Mask mask = store_first_level(code.menu.width(0), digits, room.planes + code.digits, lane);
   int body_bytes = code.stride;
-  sync_lanes();
-  if (masked) body_bytes = pack_planes<kDType>(code, present, places, room.planes, lane);
+  Mask mask;
+  if (masked) {
+    sync_lanes();
+    keep_values(present, digits);
+    body_bytes = pack_planes<kDType, kMenu>(code, tables.gathers, digits, present, places,
+                                            room.planes, lane, &mask);
+  } else {
+    const int width = fixed_menu<kMenu>(code.menu).width(0);
+    mask = store_first_level(width, digits, room.planes + code.digits, lane);
+  }
   const int head_bytes = body_bytes + (masked ? kMaskBytes : 0);
   // Padded, it must be smaller than a raw tile.
   const int limit = kTileBytes - kAlignment + 1 - head_bytes;
   if (limit <= 0) return kRaw;
-  const int tail_bytes = encode_tail<kDType, kAnyMenu>(code, tables, values, digits, mask, limit,
-                                                       room.coder.offsets, room.coder.tail, lane);
+  const int tail_bytes = encode_tail<kDType, kMenu>(code, tables, values, digits, mask, limit,
+                                                    room.coder.offsets, room.coder.tail, lane);
   sync_lanes();
   if (tail_bytes == kNotCodable) return kRaw;
   const int size = (head_bytes + tail_bytes + kAlignment - 1) / kAlignment * kAlignment;

@@ -265,6 +265,14 @@ UZIP_DEVICE int lowest_bit(uint32_t word) { return __ffs(static_cast<int>(word))
 
 // On shared and on global memory.
 UZIP_DEVICE uint32_t atomic_add(uint32_t* place, uint32_t word) { return atomicAdd(place, word); }
+UZIP_DEVICE uint64_t atomic_add(uint64_t* place, uint64_t word) {
+  static_assert(sizeof(uint64_t) == sizeof(unsigned long long));
+  return atomicAdd(reinterpret_cast<unsigned long long*>(place), word);
+}
+// Adds 1, modulo n; returns what was there.
+UZIP_DEVICE uint32_t atomic_add_modulo(uint32_t* place, uint32_t n) {
+  return atomicInc(place, n - 1);
+}
 UZIP_DEVICE void atomic_or(uint32_t* place, uint32_t word) { atomicOr(place, word); }
 UZIP_DEVICE void atomic_max(uint32_t* place, uint32_t word) { atomicMax(place, word); }
 
@@ -308,6 +316,17 @@ UZIP_DEVICE void prefetch(const void* line) {
   (void)line;
 #endif
 }
+
+// Of kernels that launch_early() launches. The first waits until what comes before in the stream
+// has ended, with all that it has written; nothing else may touch memory earlier. The second, by
+// all blocks or when they end, allows the next kernel to be launched.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+UZIP_DEVICE void await_earlier() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+UZIP_DEVICE void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;"); }
+#else
+UZIP_DEVICE void await_earlier() {}
+UZIP_DEVICE void let_next_begin() {}
+#endif
 
 // The shared memory that the launch gave the block.
 UZIP_DEVICE uint8_t* shared_memory() {
@@ -360,6 +379,46 @@ const char* launch(Kernel kernel, int blocks, int threads, size_t shared_bytes, 
                                                 dim3(threads), addresses, shared_bytes, stream);
   return status == UZIP_VENDOR(Success) ? nullptr : UZIP_VENDOR(GetErrorString)(status);
 }
+
+#if CUDART_VERSION >= 12030 && defined(__CUDA_ARCH_LIST__)
+// Whether kernels can be launched early: what is loaded to such a device was then compiled for it,
+// or for the newest target before it.
+inline bool launches_early() {
+  constexpr int kTargets[] = {__CUDA_ARCH_LIST__};
+  bool compiled = false;
+  for (const int target : kTargets) compiled = compiled || target >= 900;
+  int major = 0;
+  (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, current_device());
+  return compiled && major >= 9;
+}
+
+// As launch(). The kernel may be launched while the one before it in the stream ends, which hides
+// the time that a launch takes; it calls await_earlier() first of all.
+template <typename Kernel, typename... Arguments>
+const char* launch_early(Kernel kernel, int blocks, int threads, size_t shared_bytes, Stream stream,
+                         Arguments... arguments) {
+  void* addresses[] = {&arguments...};
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = launches_early() ? 1 : 0;
+  const auto status =
+      cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), addresses);
+  return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
+}
+#else
+template <typename Kernel, typename... Arguments>
+const char* launch_early(Kernel kernel, int blocks, int threads, size_t shared_bytes, Stream stream,
+                         Arguments... arguments) {
+  return launch(kernel, blocks, threads, shared_bytes, stream, arguments...);
+}
+#endif
 
 // Blocks of a kernel that are sure to run at a time, of two such kernels at once: what one block
 // waits for may be any other's work. The processors' memory is to be shared memory as far as

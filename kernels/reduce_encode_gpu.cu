@@ -13,10 +13,6 @@ template <DType kDType, FoldPlan kPlan>
 struct ReduceEncodeRoom : GroupRoom {
   UZIP_DEVICE OffsetRoom<kDType>& offsets(int warp) { return rooms().warps[warp].third.offsets; }
   UZIP_DEVICE uint32_t* tail(int, int warp) { return rooms().warps[warp].second.made_tail; }
-  // Not a copy: registers are for the fold.
-  UZIP_DEVICE const GroupPlan& plan(uint64_t) const { return shared_plan; }
-
-  GroupPlan shared_plan;
 
  private:
   UZIP_DEVICE static FoldRoom<kDType, kPlan>& rooms() { return FoldRoom<kDType, kPlan>::get(); }
@@ -35,6 +31,7 @@ template <DType kDType, FoldPlan kPlan>
 class FoldSource {
  public:
   static constexpr FloatFormat kFormat = float_format(kDType);
+  static constexpr bool kMayFail = true;
 
   using Folding = Folder<kDType, kPlan>;
   using Room = FoldRoom<kDType, kPlan>;
@@ -171,7 +168,7 @@ struct RoomCoder {
   UZIP_DEVICE void run() {
     auto& room = AllRooms<kDType, kPlan>::get().encode;
     auto& mine = FoldRoom<kDType, kPlan>::warp();
-    const GroupPlan& plan = room.shared_plan;
+    const GroupPlan& plan = room.plan;
     bytes = encode_dense_tile<kDType, kMenu>(plan.code, plan.digits, room.tables, mine.first.values,
                                              true, head, mine.third.offsets, mine.second.made_tail,
                                              thread_index() % kLanes);
@@ -192,7 +189,7 @@ UZIP_DEVICE void code_groups(FoldSource<kDType, kPlan>& source, Encoder& encoder
     const uint32_t index = encoder.tile_of(group);
     source.fetch(index);
     auto tile = encoder.begin_tile(group, 0);
-    if (tile.present) {
+    if (tile.present()) {
       const uint8_t* values = source.values(index, encoder.tile_of(group + part.blocks));
       encoder.note(RoomCoder<kDType, kPlan>::code(encoder.head_of(group)), values, &tile);
     }
@@ -220,7 +217,7 @@ reduce_encode_kernel(Fold fold, Forecast forecast, uint8_t* out, uint8_t* frame,
   if (thread_index() < kLanes) foretell<kDType, kPlan>(forecast, thread_index(), &choice);
   sync_block();
   room.tables.fill(Menu::of(choice.parameters.menu), choice.digits, thread_index());
-  if (thread_index() == 0) room.shared_plan = GroupPlan::of<kDType>(choice, fold.count);
+  if (thread_index() == 0) room.plan = GroupPlan::of<kDType>(choice, fold.count);
   sync_block();
   using Source = FoldSource<kDType, kPlan>;
   Source source(out);

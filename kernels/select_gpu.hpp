@@ -21,32 +21,26 @@ constexpr uint32_t kLevelCost = 1;
 constexpr uint32_t kAnyMenuCost = 8;
 constexpr uint32_t kThreeBitsCost = 2;
 
-// Symbols are counted in several copies of a histogram, or most lanes would wait for the same few
-// counters.
-template <DType kDType>
-constexpr int kHistogramCopies = float_format(kDType).exponent_bits > 8 ? 2 : 8;
-
 template <DType kDType>
 struct alignas(16) SelectRoom {
   static constexpr int kSymbols = float_format(kDType).symbols();
-  uint32_t copies[kSymbols * kHistogramCopies<kDType>];
-  uint32_t histogram[kSymbols + kWindow];  // the first symbols once more behind the last
+  uint32_t histogram[kSymbols];
   uint32_t best[kWarps];       // of each warp: values in its best window, and the window
   uint32_t rest_bits[2];       // union of the rests of all sampled values
   uint32_t left[kWindow + 1];  // values whose rank is not below the index
-  uint32_t order[2];
-  uint32_t zeros;      // values of zero bits
-  uint32_t constants;  // values in runs of equal values
-  uint32_t mixed;      // zeros in other runs
+  uint32_t zeros;              // values of zero bits
+  uint32_t constants;          // values in runs of equal values
+  uint32_t mixed;              // zeros in other runs
 };
 
 // What a block agrees on: in shared memory.
 struct Choice {
   TierParameters parameters;
   DigitTable digits;
-  uint32_t cost;  // of a value on average, in 1/kBitCost bits
-  bool packed;    // layout
-  bool raw;       // not worth coding
+  uint32_t values;  // sampled
+  uint32_t cost;    // of these together, in 1/kBitCost bits
+  bool packed;      // layout
+  bool raw;         // not worth coding
 };
 
 // Where the sampled values are: runs of kRun neighbouring values spread evenly over the tensor,
@@ -136,13 +130,48 @@ UZIP_DEVICE bool run_differs(const Run<kDType>& octet) {
   return (votes & ((1u << kRunLanes) - 1)) != 0;
 }
 
-// Counts the values of this thread's octet, if it has one. Neighbouring lanes have the octets of a
-// run, all of them or none.
+// A call, so that nobody waits for loads of both kinds.
 template <DType kDType>
-UZIP_DEVICE void count_octet(const Run<kDType>& octet, bool present, SelectRoom<kDType>& room) {
+UZIP_DEVICE_CALL Run<kDType> load_unaligned(const uint8_t* from) {
+  return Run<kDType>::template load<false>(from);
+}
+template <DType kDType>
+UZIP_DEVICE Run<kDType> load_octet(const uint8_t* from, bool aligned) {
+  return aligned ? Run<kDType>::template load<true>(from) : load_unaligned<kDType>(from);
+}
+
+// A thread's part of the sample. Neighbouring lanes have the octets of a run, all of them or none.
+template <DType kDType>
+struct Drawn {
+  Run<kDType> octet;
+  bool present;
+  uint32_t values;  // of the whole sample
+
+  // Asks for the values, which are waited for when they are counted, if they are aligned.
+  UZIP_DEVICE static Drawn of(const uint8_t* values, uint64_t count, bool aligned) {
+    const auto sample = TierSample::of(count);
+    const auto octet = static_cast<uint32_t>(thread_index());
+    Drawn drawn{{}, octet < sample.octets, sample.values()};
+    if (drawn.present) {
+      const uint64_t place = sample.first(octet) * float_format(kDType).itemsize;
+      drawn.octet = load_octet<kDType>(values + place, aligned);
+    }
+    return drawn;
+  }
+};
+
+// Counts the values of this thread's octet, if it has one.
+template <DType kDType>
+UZIP_DEVICE void count_octet(const Drawn<kDType>& drawn, SelectRoom<kDType>& room) {
   using V = Value<kDType>;
-  constexpr int kCopies = kHistogramCopies<kDType>;
+  const Run<kDType>& octet = drawn.octet;
   const int lane = thread_index() % kLanes;
+  if (drawn.present) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      atomic_add(room.histogram + V::symbol(value_of<kDType>(octet, i)), 1);
+    }
+  }
   const bool differs = run_differs<kDType>(octet);
   typename V::Word any = 0;
 #pragma unroll
@@ -153,62 +182,27 @@ UZIP_DEVICE void count_octet(const Run<kDType>& octet, bool present, SelectRoom<
   const uint32_t high = V::kFormat.itemsize > 4 ? or32(static_cast<uint32_t>(rest_bits >> 32)) : 0;
   if (lane == 0) atomic_or(&room.rest_bits[0], low);
   if (V::kFormat.itemsize > 4 && lane == 0) atomic_or(&room.rest_bits[1], high);
-  if (!present) return;
-  uint32_t* copy = room.copies + lane % kCopies;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const auto symbol = static_cast<uint32_t>(V::symbol(value_of<kDType>(octet, i)));
-    atomic_add(copy + symbol * kCopies, 1);
-  }
+  if (!drawn.present) return;
   const uint32_t zeros = count_zeros<kDType>(octet);
   if (zeros != 0) atomic_add(&room.zeros, zeros);
   if (!differs) atomic_add(&room.constants, 8);
   if (differs && zeros != 0) atomic_add(&room.mixed, zeros);
 }
 
-// Draws a sample and counts its symbols; returns how many values it has.
+// Counts the symbols of a sample. By a block.
 template <DType kDType>
-UZIP_DEVICE uint32_t draw_sample(const uint8_t* values, uint64_t count, bool aligned,
-                                 SelectRoom<kDType>& room) {
-  constexpr int kCopies = kHistogramCopies<kDType>;
+UZIP_DEVICE void count_sample(const Drawn<kDType>& drawn, SelectRoom<kDType>& room) {
   constexpr int kSymbols = SelectRoom<kDType>::kSymbols;
-  const auto sample = TierSample::of(count);
-  const auto octet = static_cast<uint32_t>(thread_index());
-  const bool present = octet < sample.octets;
-  Run<kDType> words{};
-  if (present) {
-    words =
-        Run<kDType>::load(values + sample.first(octet) * float_format(kDType).itemsize, aligned);
-  }
-  for (int i = thread_index(); i < kSymbols * kCopies / 4; i += kThreads) {
-    reinterpret_cast<Chunk*>(room.copies)[i] = Chunk{};
+#pragma unroll 1
+  for (int i = thread_index(); i < kSymbols / 4; i += kThreads) {
+    reinterpret_cast<Chunk*>(room.histogram)[i] = Chunk{};
   }
   if (thread_index() == 0) {
     room.zeros = room.constants = room.mixed = room.rest_bits[0] = room.rest_bits[1] = 0;
   }
   sync_block();
-  count_octet<kDType>(words, present, room);
+  count_octet<kDType>(drawn, room);
   sync_block();
-  return sample.values();
-}
-
-// Values of the sample that have a symbol, in all copies of the histogram.
-template <DType kDType>
-UZIP_DEVICE uint32_t count_of(const SelectRoom<kDType>& room, int symbol) {
-  constexpr int kCopies = kHistogramCopies<kDType>;
-  uint32_t n = 0;
-  if constexpr (kCopies % 4 == 0) {
-    // Copies of a symbol are neighbours.
-#pragma unroll
-    for (int i = 0; i < kCopies / 4; ++i) {
-      const Chunk chunk = reinterpret_cast<const Chunk*>(room.copies)[symbol * (kCopies / 4) + i];
-      n += chunk.words[0] + chunk.words[1] + chunk.words[2] + chunk.words[3];
-    }
-  } else {
-#pragma unroll
-    for (int copy = 0; copy < kCopies; ++copy) n += room.copies[symbol * kCopies + copy];
-  }
-  return n;
 }
 
 // Whether zeros, or runs of equal values, are so many that packed tiles pay, as in select.cpp.
@@ -218,49 +212,92 @@ UZIP_DEVICE bool wants_packed(const SelectRoom<kDType>& room, uint32_t values) {
   return special * 8 >= values;
 }
 
-// The window of 16 neighbouring symbols that holds most values, the first such, as each warp's best
-// candidate.
+// Zeros that are counted as symbols but not coded: they are not in packed tiles, or hardly any.
 template <DType kDType>
-UZIP_DEVICE void find_window(SelectRoom<kDType>& room) {
-  constexpr int kSymbols = SelectRoom<kDType>::kSymbols;
-  uint32_t best = 0;
-  for (int first = thread_index(); first < kSymbols; first += kThreads) {
-    uint32_t inside = 0;
-#pragma unroll
-    for (int i = 0; i < kWindow; ++i) inside += room.histogram[first + i];
-    const uint32_t candidate = inside << 16 | static_cast<uint32_t>(0xFFFF - first);
-    best = candidate > best ? candidate : best;
-  }
-  best = max32(best);
-  if (thread_index() % kLanes == 0) room.best[thread_index() / kLanes] = best;
+UZIP_DEVICE uint32_t uncoded_zeros(const SelectRoom<kDType>& room, uint32_t values) {
+  return wants_packed(room, values) ? room.zeros : 0;
 }
 
-// Ranks the window's symbols, the commonest first; ties in order of the symbols. By one warp:
-// returns the rank of the symbol at offset lane % 16.
+// The window of 16 neighbouring symbols that holds most values, the first such: of those that begin
+// with one of 8 symbols of each lane of this warp. As values << 16 | 0xFFFF - first symbol.
 template <DType kDType>
-UZIP_DEVICE int rank_symbols(SelectRoom<kDType>& room, uint32_t base, uint32_t values, int lane) {
-  const int offset = lane % kWindow;
-  const uint32_t mine = room.histogram[base + static_cast<uint32_t>(offset)];
-  const uint32_t key = mine << 4 | static_cast<uint32_t>(kWindow - 1 - offset);
-  int rank = 0;
-  uint32_t before = 0;  // values of lower rank
+UZIP_DEVICE uint32_t best_window(const SelectRoom<kDType>& room, uint32_t uncoded) {
+  constexpr uint32_t kSymbols = SelectRoom<kDType>::kSymbols;
+  const uint32_t first = 8 * static_cast<uint32_t>(thread_index());
+  uint32_t counts[8 + kWindow];
 #pragma unroll
-  for (int other = 0; other < kWindow; ++other) {
-    const uint32_t theirs = shuffle32(key, other);
-    if (theirs > key) {
-      ++rank;
-      before += theirs >> 4;
+  for (uint32_t i = 0; i < 8 + kWindow; i += 4) {
+    const uint32_t symbol = (first + i) % kSymbols;
+    const Chunk chunk = reinterpret_cast<const Chunk*>(room.histogram)[symbol / 4];
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k) counts[i + k] = chunk.words[k];
+    if (symbol == 0) counts[i] -= uncoded;
+  }
+  uint32_t inside = 0;
+#pragma unroll
+  for (int i = 0; i < kWindow; ++i) inside += counts[i];
+  uint32_t best = 0;
+#pragma unroll
+  for (uint32_t i = 0; i < 8; ++i) {
+    const uint32_t candidate = inside << 16 | (0xFFFF - first - i);
+    best = candidate > best ? candidate : best;
+    inside += counts[i + kWindow] - counts[i];
+  }
+  return max32(first < kSymbols ? best : 0);
+}
+
+// The base of the best window, for the first warp. By a block; the first warp alone where it can
+// look at all symbols.
+template <DType kDType>
+UZIP_DEVICE uint32_t find_base(SelectRoom<kDType>& room, uint32_t uncoded) {
+  constexpr bool kAlone = SelectRoom<kDType>::kSymbols <= 8 * kLanes;
+  uint32_t best = 0;
+  if (!kAlone || thread_index() < kLanes) best = best_window<kDType>(room, uncoded);
+  if constexpr (!kAlone) {
+    if (thread_index() % kLanes == 0) room.best[thread_index() / kLanes] = best;
+    sync_block();
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
+      best = room.best[warp] > best ? room.best[warp] : best;
     }
   }
-  if (lane < 2) room.order[lane] = 0;
-  sync_lanes();
+  return 0xFFFF - (best & 0xFFFF);
+}
+
+// What a lane knows of the symbol at offset lane % 16 of the window.
+struct Ranked {
+  int rank;
+  uint32_t order[2];  // of all symbols, as in TierParameters
+};
+
+// Ranks the window's symbols, the commonest first; ties in order of the symbols. By one warp.
+// `coded`: values of the sample but for `uncoded` zeros.
+template <DType kDType>
+UZIP_DEVICE Ranked rank_symbols(SelectRoom<kDType>& room, uint32_t base, uint32_t coded,
+                                uint32_t uncoded, int lane) {
+  constexpr uint32_t kSymbols = SelectRoom<kDType>::kSymbols;
+  constexpr uint32_t kOffsets = kWindow - 1;
+  const uint32_t offset = static_cast<uint32_t>(lane) % kWindow;
+  const uint32_t symbol = (base + offset) % kSymbols;
+  const uint32_t mine = room.histogram[symbol] - (symbol == 0 ? uncoded : 0);
+  const uint32_t key = mine << 4 | (kOffsets - offset);
+  // Two lanes have each offset: one compares it with the lower half, the other with the upper.
+  uint32_t before = 0;  // symbols, and << 8 values, of lower rank
+#pragma unroll
+  for (int i = 0; i < kWindow / 2; ++i) {
+    const uint32_t theirs = shuffle32(key, lane / kWindow * (kWindow / 2) + i);
+    if (theirs > key) before += (theirs & ~kOffsets) << 4 | 1;
+  }
+  before += shuffle_xor32(before, kWindow);
+  const uint32_t rank = before & 0xFF;
+  const uint32_t left = coded - (before >> 8);
   if (lane < kWindow) {
-    room.left[rank] = values - before;
-    if (rank == kWindow - 1) room.left[kWindow] = values - before - mine;
-    atomic_or(&room.order[rank >> 3], static_cast<uint32_t>(offset) << 4 * (rank & 7));
+    room.left[rank] = left;
+    if (rank == kOffsets) room.left[kWindow] = left - mine;
   }
   sync_lanes();
-  return rank;
+  const uint32_t place = offset << 4 * (rank % 8);
+  return {static_cast<int>(rank), {or32(rank < 8 ? place : 0), or32(rank < 8 ? 0 : place)}};
 }
 
 // Cost of a menu for all sampled values, in 1/kBitCost bits. `left` as in SelectRoom.
@@ -293,76 +330,69 @@ UZIP_DEVICE uint32_t unseen_planes(const SelectRoom<kDType>& room, uint32_t valu
   return planes;
 }
 
-// What a value of the sample costs on average, in 1/kBitCost bits; `cost`: the digits of `coded`
-// values.
+// What the values of the sample cost, in 1/kBitCost bits; `cost`: the digits of `coded` of them.
 template <DType kDType>
-UZIP_DEVICE uint32_t value_cost(const SelectRoom<kDType>& room, uint32_t cost, uint32_t coded,
-                                uint32_t values, uint32_t zero_planes, bool packed) {
+UZIP_DEVICE uint32_t sample_cost(const SelectRoom<kDType>& room, uint32_t cost, uint32_t coded,
+                                 uint32_t values, uint32_t zero_planes, bool packed) {
   constexpr FloatFormat kFormat = float_format(kDType);
   // The directory has 2.5 bytes per tile.
   constexpr uint32_t kDirectory = 8 * kBitCost * 5 / (2 * kTileValues) + 1;
   const auto rest = static_cast<uint32_t>(kFormat.rest_bits() - 8 * popcount(zero_planes));
-  uint32_t bits = rest * kBitCost + (coded != 0 ? cost / coded : 0);
-  if (packed) {
-    const uint32_t mixed = values - room.constants;
-    bits = ((mixed - room.mixed) * bits + mixed * kBitCost) / values;
-  }
-  return bits + kDirectory;
+  const uint32_t directory = kDirectory * values;
+  if (!packed) return rest * kBitCost * values + cost + directory;
+  const uint32_t mixed = values - room.constants;
+  const uint32_t bits = rest * kBitCost + (coded != 0 ? cost / coded : 0);
+  return (mixed - room.mixed) * bits + mixed * kBitCost + directory;
 }
 
 template <DType kDType>
-UZIP_DEVICE bool is_hopeless(uint32_t value_cost) {
+UZIP_DEVICE bool is_hopeless(uint32_t sample_cost, uint32_t values) {
   constexpr auto kMost =
       static_cast<uint32_t>(kWorthRatio * 8 * float_format(kDType).itemsize * kBitCost);
-  return value_cost > kMost;
+  return sample_cost > kMost * values;
 }
 
-// By one warp.
+// By the first warp.
 template <DType kDType>
-UZIP_DEVICE void conclude(SelectRoom<kDType>& room, uint32_t values, const EncodeOptions& options,
-                          int lane, Choice* choice) {
-  uint32_t best = room.best[0];
-#pragma unroll
-  for (int warp = 1; warp < kWarps; ++warp) best = room.best[warp] > best ? room.best[warp] : best;
-  const uint32_t base = 0xFFFF - (best & 0xFFFF);
-  const bool packed = wants_packed(room, values);
-  const uint32_t coded = packed ? values - room.zeros : values;
-  const int rank = rank_symbols<kDType>(room, base, coded, lane);
+UZIP_DEVICE void conclude(SelectRoom<kDType>& room, uint32_t base, uint32_t uncoded,
+                          uint32_t values, const EncodeOptions& options, Choice* choice) {
+  const int lane = thread_index();
+  const uint32_t coded = values - uncoded;
+  const Ranked ranked = rank_symbols<kDType>(room, base, coded, uncoded, lane);
   const int candidate = lane % kMenus;
   const uint32_t cost = menu_cost(candidate, room.left, float_format(kDType).symbol_bytes());
   // Cheapest first, then lowest index. 2048 values x 23 bits x kBitCost fit 28 bits.
   const bool allowed = options.menu < 0 || options.menu == candidate;
-  best = max32(allowed ? (0x0FFFFFFFu - cost) << 3 | static_cast<uint32_t>(7 - candidate) : 0);
+  const uint32_t best =
+      max32(allowed ? (0x0FFFFFFFu - cost) << 3 | static_cast<uint32_t>(7 - candidate) : 0);
   const auto menu = static_cast<int>(7 - (best & 7));
-  if (lane < kWindow) set_digits(Menu::of(menu), lane, rank, &choice->digits);
+  if (lane < kWindow) set_digits(Menu::of(menu), lane, ranked.rank, &choice->digits);
   if (lane == 0) {
     const uint32_t zero_planes = unseen_planes<kDType>(room, values);
-    choice->parameters = {menu, base, zero_planes, {room.order[0], room.order[1]}};
+    const bool packed = wants_packed(room, values);
+    choice->parameters = {menu, base, zero_planes, {ranked.order[0], ranked.order[1]}};
     choice->packed = packed;
+    choice->values = values;
     choice->cost =
-        value_cost<kDType>(room, 0x0FFFFFFFu - (best >> 3), coded, values, zero_planes, packed);
-    choice->raw = !options.always && is_hopeless<kDType>(choice->cost);
+        sample_cost<kDType>(room, 0x0FFFFFFFu - (best >> 3), coded, values, zero_planes, packed);
+    choice->raw = !options.always && is_hopeless<kDType>(choice->cost, values);
   }
+  sync_lanes();
 }
 
-// Called by a whole block; `choice` is in shared memory and valid for all threads after it.
-template <DType kDType>
-UZIP_DEVICE void choose(const uint8_t* values, uint64_t count, bool aligned,
-                        const EncodeOptions& options, SelectRoom<kDType>& room, Choice* choice) {
-  const int thread = thread_index();
-  const uint32_t values_sampled = draw_sample<kDType>(values, count, aligned, room);
-  for (int symbol = thread; symbol < SelectRoom<kDType>::kSymbols; symbol += kThreads) {
-    uint32_t n = count_of(room, symbol);
-    // Zeros are not coded in packed tiles, or hardly any.
-    if (symbol == 0 && wants_packed(room, values_sampled)) n -= room.zeros;
-    room.histogram[symbol] = n;
-    if (symbol < kWindow) room.histogram[SelectRoom<kDType>::kSymbols + symbol] = n;
+// Called by a whole block. `choice` is in shared memory, and for the first warp only until the
+// block has met again. The other warps call meanwhile().
+template <DType kDType, typename Meanwhile>
+UZIP_DEVICE void choose(const Drawn<kDType>& drawn, const EncodeOptions& options,
+                        SelectRoom<kDType>& room, Choice* choice, const Meanwhile& meanwhile) {
+  count_sample<kDType>(drawn, room);
+  const uint32_t uncoded = uncoded_zeros(room, drawn.values);
+  const uint32_t base = find_base<kDType>(room, uncoded);
+  if (thread_index() < kLanes) {
+    conclude<kDType>(room, base, uncoded, drawn.values, options, choice);
+  } else {
+    meanwhile();
   }
-  sync_block();
-  find_window<kDType>(room);
-  sync_block();
-  if (thread < kLanes) conclude(room, values_sampled, options, thread, choice);
-  sync_block();
 }
 
 }  // namespace uzip::gpu

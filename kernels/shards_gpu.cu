@@ -24,6 +24,7 @@ struct Shards {
 template <DType kDType>
 UZIP_KERNEL(kThreads, kEncodeResident<kDType>)
 encode_shards_kernel(Shards shards, EncodeScratch* scratch, EncodeOptions options) {
+  await_earlier();
   int i = 0;
   while (i + 1 < shards.n && shards.entries[i + 1].first_block <= block_index()) ++i;
   const Shards::Entry& shard = shards.entries[i];
@@ -72,8 +73,8 @@ const char* launch_encode_shards(const Shard* shards, int n, DType dtype, Encode
               groups, &table);
   EncodeOptions chosen = options;
   chosen.raw = options.raw || dtype == DType::kBytes;
-  return launch_together(kernel, static_cast<int>(table.blocks), kThreads, kShared,
-                         static_cast<Stream>(stream), table, scratch, chosen);
+  return launch_early(kernel, static_cast<int>(table.blocks), kThreads, kShared,
+                      static_cast<Stream>(stream), table, scratch, chosen);
 }
 
 #define UZIP_INSTANTIATE(dtype)                                                              \

@@ -244,10 +244,12 @@ UZIP_DEVICE void put_fields(const Gather gathers[kGathers], const uint32_t field
   or_bits(plane, bit, packed);
 }
 
-// Writes a further level that many values reach, `start` bits into the tail; returns which go on.
-// `shift`: where the digits begin in the bytes of the quads.
+// Writes a level that many values reach, `start` bits into the tail; returns which go on.
+// `gathers`: of the digits, which begin at bit `shift` in the bytes of the quads; `high`: see
+// GatherTables.
 template <int kWidth>
-UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int shift,
+UZIP_DEVICE Mask put_dense_level(const Gather gathers[kGathers],
+                                 const Gather high_gathers[kGathers], int shift,
                                  const uint32_t digits[kQuads], Mask mask, const Places& places,
                                  uint32_t* tail, int start) {
   constexpr int kLow = kWidth == 1 ? 1 : 2;
@@ -261,7 +263,7 @@ UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int shif
     for (int q = 0; q < kHalfQuads; ++q) {
       fields[q] = digits[kHalfQuads * half + q] & repeat(((1 << kLow) - 1) << shift);
     }
-    put_fields(tables.levels[level - 1], fields, indices, tail, start + kLow * first);
+    put_fields(gathers, fields, indices, tail, start + kLow * first);
     // Where the level is not reached, digits are 0.
     const uint32_t word = pack_half<2>(fields, shift);
     Mask full = kWidth == 1 ? word : word & word >> 1 & kHalfMask;
@@ -271,7 +273,7 @@ UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int shif
         fields[q] = digits[kHalfQuads * half + q] & repeat(4 << shift);
       }
       const int high = start + 8 * plane_bytes(2, places.n);
-      put_fields(tables.high, fields, indices, tail, high + first);
+      put_fields(high_gathers, fields, indices, tail, high + first);
       // The bits may be the highest of their bytes, too far up for the multiplier.
 #pragma unroll
       for (int q = 0; q < kHalfQuads; ++q) fields[q] >>= 2;
@@ -285,13 +287,15 @@ UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int shif
 UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int width, int shift,
                                  const uint32_t digits[kQuads], Mask mask, const Places& places,
                                  uint32_t* tail, int start) {
+  const Gather* gathers = tables.levels[level - 1];
+  const Gather* high = tables.high;
   switch (width) {
     case 1:
-      return put_dense_level<1>(tables, level, shift, digits, mask, places, tail, start);
+      return put_dense_level<1>(gathers, high, shift, digits, mask, places, tail, start);
     case 2:
-      return put_dense_level<2>(tables, level, shift, digits, mask, places, tail, start);
+      return put_dense_level<2>(gathers, high, shift, digits, mask, places, tail, start);
     default:
-      return put_dense_level<3>(tables, level, shift, digits, mask, places, tail, start);
+      return put_dense_level<3>(gathers, high, shift, digits, mask, places, tail, start);
   }
 }
 
@@ -309,12 +313,12 @@ UZIP_DEVICE typename OffsetRoom<kDType>::Listed listed_value(const uint8_t* valu
   }
 }
 
-// Of a value in a list.
+// Of a value in a list; kWindow beyond the window.
 template <DType kDType>
 UZIP_DEVICE uint32_t offset_of(uint32_t listed, uint32_t base) {
   constexpr FloatFormat kFormat = float_format(kDType);
-  if constexpr (kFormat.symbol_bytes() == 1) return listed;
-  const uint32_t offset = (listed - base) & (kFormat.symbols() - 1);
+  const uint32_t offset =
+      kFormat.symbol_bytes() == 1 ? listed : (listed - base) & (kFormat.symbols() - 1);
   return offset < kWindow ? offset : kWindow;
 }
 template <DType kDType>
@@ -431,17 +435,23 @@ UZIP_DEVICE void put_raw_symbols(const TileCode& code, const uint8_t* values, Ma
 // What a block knows of the digits, in shared memory.
 struct EncodeTables {
   GatherTables gathers;
-  uint8_t digits_of[256];  // by offset from the window's base
+  uint8_t digits_of[kLanes];  // by offset from the window's base; beyond the window none has a rank
 
-  // By a block.
+  // Those of ForeseenMenus, whose gathers can be made before the menu is chosen. By a block.
+  UZIP_DEVICE void foresee(int thread) { gathers.fill(Menu::make<3>(), thread); }
+  // What is missing then. By the first warp.
+  UZIP_DEVICE void fill_digits(const Menu& menu, const DigitTable& digits, int lane) {
+    uint32_t all = (1u << menu.digit_bits()) - 1;
+    if (lane < kWindow) {
+      all = reinterpret_cast<const uint8_t*>(digits.low.words)[lane] |
+            static_cast<uint32_t>(reinterpret_cast<const uint8_t*>(digits.high.words)[lane]) << 7;
+    }
+    digits_of[lane] = static_cast<uint8_t>(all);
+  }
+  // Of any menu. By a block.
   UZIP_DEVICE void fill(const Menu& menu, const DigitTable& digits, int thread) {
     gathers.fill(menu, thread);
-    uint32_t all = (1u << menu.digit_bits()) - 1;
-    if (thread < kWindow) {
-      all = reinterpret_cast<const uint8_t*>(digits.low.words)[thread] |
-            static_cast<uint32_t>(reinterpret_cast<const uint8_t*>(digits.high.words)[thread]) << 7;
-    }
-    digits_of[thread] = static_cast<uint8_t>(all);
+    if (thread < kLanes) fill_digits(menu, digits, thread);
   }
 };
 

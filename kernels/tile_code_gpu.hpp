@@ -25,6 +25,11 @@ constexpr uint32_t pack_shifts(int menu) {
   }
   return packed;
 }
+constexpr uint32_t pack_first_widths() {
+  uint32_t packed = 0;
+  for (int menu = 0; menu < kMenus; ++menu) packed |= uint32_t{kMenuWidths[menu][0]} << 4 * menu;
+  return packed;
+}
 constexpr int menu_levels(int menu) {
   int levels = 0;
   while (levels < kMaxLevels && kMenuWidths[menu][levels] != 0) ++levels;
@@ -38,6 +43,7 @@ template <int kMenu>
 constexpr uint32_t kShifts = pack_shifts(kMenu);
 template <int kMenu>
 constexpr int kLevels = menu_levels(kMenu);
+constexpr uint32_t kFirstWidths = pack_first_widths();
 
 // A menu in a form that registers hold.
 struct Menu {
@@ -53,6 +59,9 @@ struct Menu {
   template <int kMenu>
   UZIP_DEVICE static Menu make() {
     return {kWidths<kMenu>, kShifts<kMenu>, kLevels<kMenu>};
+  }
+  UZIP_DEVICE static int first_width(int menu) {
+    return static_cast<int>(kFirstWidths >> 4 * menu & 15);
   }
   // Without branches, as lanes may ask for different ones.
   UZIP_DEVICE static Menu of(int menu) {
@@ -98,6 +107,8 @@ struct MenuList {
 using CompiledMenus = MenuList<1, 2, 3, 5>;
 // Of code that would take registers from what is around it.
 using FewMenus = MenuList<1, 2, 3>;
+// Those that the gathers of 2/2/3 serve: where they have a level, it has as many bits as there.
+using ForeseenMenus = MenuList<0, 1, 2, 3>;
 
 // Parameters of a frame, as a header has them.
 struct TierParameters {
@@ -126,7 +137,7 @@ struct TileCode {
                                plane_bytes(kFormat.sub_bits[1], kTileValues);
     TileCode code{Menu::of(parameters.menu), parameters.base, parameters.zero_planes, 0, 0};
     code.digits = code.byte_plane(kFormat.byte_planes) + kSubPlanes;
-    code.stride = code.digits + plane_bytes(code.menu.width(0), kTileValues);
+    code.stride = code.digits + plane_bytes(Menu::first_width(parameters.menu), kTileValues);
     return code;
   }
 
@@ -185,6 +196,10 @@ constexpr int kQuadMasks = 0x56;
 UZIP_DEVICE uint32_t spread_bits(uint32_t bits) {
   return (bits & 1) | (bits & 2) << 1 | (bits & 4) << 2 | (bits & 8) << 3;
 }
+// The bytes of the quad that these are.
+UZIP_DEVICE uint32_t quad_bytes(Mask mask, int half, int quad) {
+  return (quad_mask(mask, half, quad) * 0x00041041u & kOnes) * 0xFF;
+}
 
 // How to pack the fields of some values of a quad.
 struct Gather {
@@ -215,23 +230,46 @@ UZIP_DEVICE uint32_t gather_indices(Mask mask, int half) {
 }
 UZIP_DEVICE uint32_t gather_index(uint32_t indices, int quad) { return indices >> 8 * quad & 0xF; }
 
+// The bytes of a quad that an index means, brought together: a selector for permute(), which makes
+// the rest 0.
+UZIP_DEVICE uint32_t values_of_index(int index) {
+  return static_cast<uint32_t>((index & 9) | (index & 2) << 1 | (index & 4) >> 1);
+}
+UZIP_DEVICE uint32_t make_byte_selector(uint32_t values) {
+  uint32_t selector = 0x4444;
+#pragma unroll
+  for (int i = 3; i >= 0; --i) {
+    if ((values >> i & 1) != 0) selector = selector << 4 | static_cast<uint32_t>(i);
+  }
+  return selector & 0xFFFF;
+}
+
 // In shared memory: of the digits of each level but the first, of which a 3-bit digit has its low
-// two bits here and its high bit apart. No menu has two such levels.
+// two bits here and its high bit apart. No menu has two such levels. Those of the first level,
+// where it has at most two bits, are where only menus of most levels have another.
 struct GatherTables {
   Gather levels[kMaxLevels - 1][kGathers];
   Gather high[kGathers];
+  uint32_t byte_selectors[kGathers];
 
-  // By a block.
+  UZIP_DEVICE const Gather* first_level() const { return levels[kMaxLevels - 2]; }
+
+  static constexpr int kThreads = kMaxLevels * kGathers;
+
+  // By so many threads at least.
   UZIP_DEVICE void fill(const Menu& menu, int thread) {
     const int level = thread / kGathers + 1;
     if (level > kMaxLevels) return;
     const int index = thread % kGathers;
-    const auto values = static_cast<uint32_t>((index & 9) | (index & 2) << 1 | (index & 4) >> 1);
+    const uint32_t values = values_of_index(index);
     if (level < menu.levels) {
       const int width = menu.width(level) < 2 ? 1 : 2;
       levels[level - 1][index] = make_gather(values, width, menu.shift(level));
+    } else if (level == kMaxLevels - 1) {
+      levels[level - 1][index] = make_gather(values, menu.width(0) < 2 ? 1 : 2, 0);
     } else if (level == kMaxLevels) {
       high[index] = make_gather(values, 1, menu.digit_bits() - 1);
+      byte_selectors[index] = make_byte_selector(values);
     }
   }
 };

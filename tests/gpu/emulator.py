@@ -28,8 +28,9 @@ class Emulator:
 
     def __init__(self, gpu: ModuleType) -> None:
         self.gpu = gpu
-        self.scratch = aligned(16)
-        self.scratch[:16] = 0
+        self.scratch_bytes = gpu.SCRATCH_BYTES
+        self.scratch = aligned(self.scratch_bytes)
+        self.scratch[: self.scratch_bytes] = 0
 
     def encode(
         self,
@@ -59,7 +60,7 @@ class Emulator:
             *DEFAULT_STREAM,
         )
         assert (frame[room:] == POISON).all()
-        assert not self.scratch[:16].any()
+        assert not self.scratch[: self.scratch_bytes].any()
         return frame[: codec.info(frame[:64]).frame_bytes].copy()
 
     def decode(
