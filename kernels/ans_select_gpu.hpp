@@ -61,7 +61,7 @@ template <DType kDType>
 struct DrawnCodes {
   static constexpr int kMost = kSampleRuns * AnsSample::kRunOctets / kThreads;
   Run<kDType> octets[kMost];
-  int n;  // of the octets
+  int n;            // of the octets
   uint32_t values;  // of the whole sample
 
   // Asks for the values, which are waited for when they are counted, if they are aligned.

@@ -78,6 +78,15 @@ constexpr uint32_t kPieces = 1024;  // of a frame that is written again, to be t
 // to do without its help.
 constexpr uint64_t kMostWaiting = 100'000;
 
+// Blocks that wait so are on the device together with those they wait for.
+constexpr uint64_t kMostMeeting = 10'000'000'000u;  // ns
+
+template <typename Condition>
+UZIP_DEVICE void wait_until(const Condition& holds) {
+  const uint64_t begin = nanoseconds();
+  while (!holds() && nanoseconds() - begin < kMostMeeting) pause_for(200);
+}
+
 class FrameEnd {
  public:
   UZIP_DEVICE FrameEnd(const TailSection& tails, Part part) : tails_(tails), part_(part) {}
@@ -98,7 +107,7 @@ class FrameEnd {
     fence_device();
     *is_last = arrive();
     if (rewrites) {
-      while (load_relaxed_system(&scratch()->arrivals) != 0) pause_for(200);
+      wait_until([&] { return load_relaxed_system(&scratch()->arrivals) == 0; });
     }
     fence_device();
     return rewrites;
@@ -124,7 +133,7 @@ class FrameEnd {
       atomic_add(&scratch()->helpers, ~0u);
       return false;
     }
-    while (load_relaxed_system(&scratch()->helpers) != 1) pause_for(200);
+    wait_until([&] { return load_relaxed_system(&scratch()->helpers) == 1; });
     fence_device();
     return true;
   }
@@ -184,8 +193,9 @@ UZIP_DEVICE void finish_frame(const TailSection& tails, Part part, FinishRoom* r
   }
   if (thread_index() != 0) return;
   const Claims all{load_relaxed_system(&tails.scratch->claims)};
-  // Without room the frame is left to those who write it again, whoever came last.
-  const bool fits = all.groups() == 0 || tails.is_sure(all);
+  // Without room the frame is left to those who write it again, whoever came last; they may have
+  // done so already. Where nothing was claimed the frame is raw.
+  const bool fits = claims.groups() == 0 || (tails.has_all(all) && tails.is_sure(all));
   if (rewrites ? end.leave(claims) : kAwaitsAll && room->is_last && fits) {
     complete(rewrites, uint64_t{all.units()} * kAlignment);
     *tails.scratch = EncodeScratch{};
