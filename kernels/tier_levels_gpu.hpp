@@ -242,7 +242,7 @@ struct LevelCounts {
 
 // A level whose digits are in the tail and those below it. A lane has a run of its digits, or two
 // where there are more than 512.
-template <DType kDType, int kMenu, int kLevel>
+template <DType kDType, int kMenu, int kLevel, bool kIsBelow = kLevel == kLevels<kMenu>>
 struct DeepLevel {
   static constexpr int kWidth = kLevelWidth<kMenu, kLevel>;
   Digits<kWidth> runs[2];
@@ -297,8 +297,8 @@ struct DeepLevel {
 };
 
 // What is below the last level: raw symbols.
-template <DType kDType, int kMenu>
-struct DeepLevel<kDType, kMenu, kLevels<kMenu>> {
+template <DType kDType, int kMenu, int kLevel>
+struct DeepLevel<kDType, kMenu, kLevel, true> {
   SharedPlace place;
   int n;
 
@@ -312,7 +312,7 @@ struct DeepLevel<kDType, kMenu, kLevels<kMenu>> {
                                  const LevelCounts<kMenu>&, LevelRoom<kDType>& room,
                                  int lane) const {
     if constexpr (float_format(kDType).symbol_bytes() == 1) return place;
-    uint32_t* list = room.lists[kLevels<kMenu> & 1];
+    uint32_t* list = room.lists[kLevel & 1];
     for (int i = lane; 4 * i < n + 8; i += kLanes) list[i] = kWideSymbols;
     return shared_place(list);
   }
