@@ -363,11 +363,14 @@ int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
   return blocks * processors > 0 ? blocks * processors : 1;
 }
 
-// Whether a block may have more than 64 KiB of shared memory.
+// Whether a block may have more than 64 KiB of shared memory; and whether code for a menu compiles
+// in seconds, not a minute.
 #if defined(__HIPCC__)
 constexpr bool kLargeShared = false;
+constexpr bool kCompilesSoon = false;
 #else
 constexpr bool kLargeShared = true;
+constexpr bool kCompilesSoon = true;
 #endif
 
 // Returns nullptr, or what the driver says is wrong.

@@ -2,6 +2,8 @@
 // look-ups by quads.
 #pragma once
 
+#include <type_traits>
+
 #include "lanes_gpu.hpp"
 #include "tier.hpp"
 
@@ -104,12 +106,7 @@ struct MenuList {
     if (!done) code.template run<kAnyMenu>();
   }
 };
-// HIP's compiler takes a minute for each.
-#if defined(__HIPCC__)
-using CompiledMenus = MenuList<2>;
-#else
-using CompiledMenus = MenuList<1, 2, 3, 5>;
-#endif
+using CompiledMenus = std::conditional_t<kCompilesSoon, MenuList<1, 2, 3, 5>, MenuList<2>>;
 // Of code that would take registers from what is around it.
 using FewMenus = MenuList<1, 2, 3>;
 // Those that the gathers of 2/2/3 serve: where they have a level, it has as many bits as there.
