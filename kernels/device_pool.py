@@ -37,7 +37,7 @@ def gpu_half() -> Any:
     except ImportError as error:
         raise ImportError(
             "this uzipmpi was installed without its GPU half: "
-            "UZIPMPI_GPU=cuda pip install --force-reinstall --no-binary uzipmpi uzipmpi"
+            "in its sources, UZIPMPI_GPU=cuda pip install --force-reinstall --no-deps . brings it"
         ) from error
 
 

@@ -437,7 +437,9 @@ struct EncodeTables {
   GatherTables gathers;
   uint8_t digits_of[kLanes];  // by offset from the window's base; beyond the window none has a rank
 
-  // Those of ForeseenMenus, whose gathers can be made before the menu is chosen. By a block.
+  // Those of ForeseenMenus, whose gathers can be made before the menu is chosen. By a block, or all
+  // but its first warp.
+  static_assert(kThreads - kLanes >= kMaxLevels * kGathers);
   UZIP_DEVICE void foresee(int thread) { gathers.fill(Menu::make<3>(), thread); }
   // What is missing then. By the first warp.
   UZIP_DEVICE void fill_digits(const Menu& menu, const DigitTable& digits, int lane) {

@@ -106,6 +106,7 @@ struct MenuList {
     if (!done) code.template run<kAnyMenu>();
   }
 };
+// Where each takes a compiler a minute, the one of several levels.
 using CompiledMenus = std::conditional_t<kCompilesSoon, MenuList<1, 2, 3, 5>, MenuList<2>>;
 // Of code that would take registers from what is around it.
 using FewMenus = MenuList<1, 2, 3>;
@@ -256,9 +257,7 @@ struct GatherTables {
 
   UZIP_DEVICE const Gather* first_level() const { return levels[kMaxLevels - 2]; }
 
-  static constexpr int kThreads = kMaxLevels * kGathers;
-
-  // By so many threads at least.
+  // By kMaxLevels * kGathers threads at least.
   UZIP_DEVICE void fill(const Menu& menu, int thread) {
     const int level = thread / kGathers + 1;
     if (level > kMaxLevels) return;
