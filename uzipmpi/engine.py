@@ -20,6 +20,9 @@ __all__ = ["Task", "engine"]
 # the shortest pause each time that something moves and doubles it up to the longest.
 SHORTEST_PAUSE = 20e-6
 LONGEST_PAUSE = 200e-6
+# How long who asks waits for another thread that is at it: to come back at once, and to spin then,
+# would keep the other from the interpreter.
+PATIENCE_BESIDE = 1e-3
 # To wake a thread costs the caller some 30 microseconds, so it stays awake for a while.
 PATIENCE_AWAKE = 20e-3
 # A send that was dropped still owes its parts when the program ends; without progress for this
@@ -64,6 +67,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._asleep = False
+        self._asked = 0  # how often others than the thread were at it: it leaves the work to them
 
     def add(self, task: Task) -> None:
         """Take charge of an operation."""
@@ -74,9 +78,16 @@ class Engine:
             self._work.set()
 
     def advance(self) -> bool:
-        """Move on what can be moved; return whether anything was. Never blocks."""
-        if not self._lock.acquire(blocking=False):
-            return False  # another thread is at it
+        """Move on what can be moved; return whether anything was.
+
+        Blocks for no longer than a step of another thread that is at it, or a millisecond.
+        """
+        self._asked += 1
+        return self._advance(PATIENCE_BESIDE)
+
+    def _advance(self, patience: float = 0.0) -> bool:
+        if not self._lock.acquire(timeout=patience):
+            return False
         try:
             while self._arrivals:
                 self._tasks.append(self._arrivals.popleft())
@@ -143,8 +154,11 @@ class Engine:
     def _run(self) -> None:
         pause = SHORTEST_PAUSE
         idle_since = time.monotonic()
+        seen = self._asked
         while not self._closing:
-            if self.advance():
+            left_alone = self._asked == seen
+            seen = self._asked
+            if left_alone and self._advance():
                 pause = SHORTEST_PAUSE
                 continue
             if self._tasks or self._arrivals:
