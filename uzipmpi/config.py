@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import logging
 import operator
 import os
 from collections.abc import Mapping
@@ -20,6 +22,9 @@ CHOICES = {
     "transport": ("auto", "mpi-host", "mpi-device", "ipc", "shm"),
     "log": ("debug", "info", "warning", "error", "critical"),
 }
+# Variables that are no options: of a run, of the build, of the tests.
+OTHER_VARIABLES = ("STATS", "CUDA_AWARE", "SIMD", "GPU", "GPU_ARCHS", "BUILD_JOBS", "SANITIZE")
+OTHER_VARIABLES += ("TEST_GPU", "TEST_JOB")
 # As min_bytes: what links and codec give is measured, and the option becomes a size.
 MEASURED = -1
 # At least a frame header and one tile: smaller chunks would be all overhead.
@@ -189,12 +194,27 @@ def _from_rc() -> dict[str, Any]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    _warn_of_unknown(environment)
     given = {name: environment.get(f"UZIPMPI_{name.upper()}") for name in FIELDS}
     return {
         name: _parse(f"UZIPMPI_{name.upper()}", text, type(FIELDS[name].default))
         for name, text in given.items()
         if text
     }
+
+
+_unknown: set[str] = set()  # variables that were warned of
+
+
+def _warn_of_unknown(environment: Mapping[str, str]) -> None:
+    """Warn once of variables that mean nothing; a job that sets one for another version goes on."""
+    known = [f"UZIPMPI_{name.upper()}" for name in (*FIELDS, *OTHER_VARIABLES)]
+    given = {name for name in environment if name.startswith("UZIPMPI_")}
+    for name in sorted(given.difference(known, _unknown)):
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+        logging.getLogger("uzipmpi").warning("unknown variable %s is ignored%s", name, meant)
+        _unknown.add(name)
 
 
 def _parse(variable: str, text: str, kind: type) -> Any:

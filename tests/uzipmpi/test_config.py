@@ -107,3 +107,18 @@ def test_replace() -> None:
 
 def test_what_ranks_must_agree_on() -> None:
     assert set(Rc.__slots__) - set(AGREED) == {"codec", "threads", "max_sms", "log"}
+
+
+def test_an_unknown_variable_is_named_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("uzipmpi.config._unknown", set())
+    monkeypatch.setenv("UZIPMPI_MIN_BYTE", "1K")
+    monkeypatch.setenv("UZIPMPI_STATS", "0")
+    monkeypatch.setenv("UZIPMPI_GPU_ARCHS", "90")
+    Config.resolve()
+    Config.resolve()
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "unknown variable UZIPMPI_MIN_BYTE is ignored; did you mean UZIPMPI_MIN_BYTES?"
+    )
