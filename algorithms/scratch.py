@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict
 from typing import Protocol, cast
 
 import numpy as np
 
+from uzipmpi.kernels.kept import Kept
 from uzipmpi.transports.shared import give_back
 from uzipmpi.typing import Bytes
 
@@ -52,17 +51,15 @@ class Pool:
 
     One thread often takes a buffer that another gives back: where each had its own, those of the
     progress thread would only become more. Sizes are rounded up, to four for each power of two, so
-    that messages of all sizes share a few dozen buffers and none is kept for a size that never
-    comes again. At most ``KEPT_BYTES`` are kept; what is given back beyond that is freed.
+    that messages of all sizes share a few dozen buffers. At most ``KEPT_BYTES`` are kept, of the
+    sizes that were used last.
     """
 
     gpu = -1
     transport = ""
 
     def __init__(self) -> None:
-        self._free: defaultdict[int, list[Bytes]] = defaultdict(list)
-        self._kept_bytes = 0
-        self._lock = threading.Lock()
+        self._kept: Kept[Bytes] = Kept(KEPT_BYTES)
 
     def arrivals(self, near: bool) -> Pool:
         """Return where memory for messages that come in is from."""
@@ -71,12 +68,12 @@ class Pool:
     @property
     def kept_bytes(self) -> int:
         """Size of the free buffers."""
-        return self._kept_bytes
+        return self._kept.nbytes
 
     def take(self, nbytes: int) -> Bytes:
         """Return a buffer of ``nbytes`` with arbitrary content, aligned to a cache line."""
         room = rounded_up(nbytes)
-        buffer = self._kept(room)
+        buffer = self._kept.take(room)
         if buffer is not None and buffer.size == nbytes:
             return buffer
         if buffer is None:
@@ -91,25 +88,11 @@ class Pool:
         if not isinstance(buffer.base, np.ndarray):
             give_back(buffer)
             return
-        room = rounded_up(buffer.size)
-        with self._lock:
-            if self._kept_bytes + room <= KEPT_BYTES:
-                self._kept_bytes += room
-                self._free[room].append(buffer)
+        self._kept.give(rounded_up(buffer.size), buffer)
 
     def clear(self) -> None:
         """Free what was given back."""
-        with self._lock:
-            self._free.clear()
-            self._kept_bytes = 0
-
-    def _kept(self, room: int) -> Bytes | None:
-        """Return a buffer of this size that was given back, None if there is none."""
-        with self._lock:
-            if not (free := self._free.get(room)):
-                return None
-            self._kept_bytes -= room
-            return free.pop()
+        self._kept.clear()
 
 
 def rounded_up(nbytes: int) -> int:

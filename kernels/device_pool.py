@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-import threading
-from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from uzipmpi.kernels.kept import Kept
 
 __all__ = ["Allocation", "Pool", "Pools", "gpu_half", "pools"]
 
@@ -102,15 +102,11 @@ class Pool:
         self._new = allocate
         self._release = release
         self._most_bytes = kept_bytes
-        self._free: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        self._kept_bytes: defaultdict[int, int] = defaultdict(int)
-        self._lock = threading.Lock()
-        # A finaliser may run amid anything, also in a thread that has the lock.
-        self._given: deque[tuple[int, int, int]] = deque()
+        self._by_device: dict[int, Kept[int]] = {}
 
     def kept_bytes(self, device: int) -> int:
         """Return the size of what is kept free for a device."""
-        return self._kept_bytes[device]
+        return self._kept(device).nbytes
 
     def take(self, nbytes: int, device: int) -> Allocation:
         """Return at least ``nbytes`` of arbitrary content, aligned to 256 bytes.
@@ -121,27 +117,23 @@ class Pool:
             If there is not so much memory, or no such device.
         """
         room = rounded_up(nbytes)
-        with self._lock:
-            free = self._free[device, room]
-            address = free.pop() if free else None
-            if address is not None:
-                self._kept_bytes[device] -= room
-        self._settle()
-        return Allocation(self, address or self._allocate(room, device), room, device)
+        address = self._kept(device).take(room) or self._allocate(room, device)
+        return Allocation(self, address, room, device)
 
     def give(self, address: int, room: int, device: int) -> None:
-        """Take memory back; more than the pool may keep is freed, which waits for the GPU."""
-        self._given.append((address, room, device))
-        self._settle()
+        """Take memory back; what the pool may not keep is freed, which waits for the GPU."""
+        self._kept(device).give(room, address)
 
     def trim(self, device: int) -> None:
         """Free all that is kept for a device."""
-        with self._lock:
-            kept = [key for key in self._free if key[0] == device]
-            addresses = [address for key in kept for address in self._free.pop(key)]
-            self._kept_bytes[device] = 0
-        for address in addresses:
-            self._release(address, device)
+        self._kept(device).clear()
+
+    def _kept(self, device: int) -> Kept[int]:
+        kept = self._by_device.get(device)
+        if kept is None:
+            new: Kept[int] = Kept(self._most_bytes, lambda address: self._release(address, device))
+            kept = self._by_device.setdefault(device, new)
+        return kept
 
     def _allocate(self, room: int, device: int) -> int:
         try:
@@ -152,23 +144,6 @@ class Pool:
             return self._new(room, device)
         except RuntimeError as error:
             raise RuntimeError(f"cannot allocate {room} bytes for GPU {device}: {error}") from error
-
-    def _settle(self) -> None:
-        """Keep what was given; where the lock is taken, whoever has it does so afterwards."""
-        while self._given and self._lock.acquire(blocking=False):
-            surplus = []
-            try:
-                while self._given:
-                    address, room, device = self._given.popleft()
-                    if self._kept_bytes[device] + room > self._most_bytes:
-                        surplus.append((address, device))
-                    else:
-                        self._kept_bytes[device] += room
-                        self._free[device, room].append(address)
-            finally:
-                self._lock.release()
-            for address, device in surplus:
-                self._release(address, device)
 
 
 def rounded_up(nbytes: int) -> int:

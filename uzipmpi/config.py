@@ -23,8 +23,11 @@ CHOICES = {
     "log": ("debug", "info", "warning", "error", "critical"),
 }
 # Variables that are no options: of a run, of the build, of the tests.
-OTHER_VARIABLES = ("STATS", "CUDA_AWARE", "SIMD", "GPU", "GPU_ARCHS", "BUILD_JOBS", "SANITIZE")
-OTHER_VARIABLES += ("TEST_GPU", "TEST_JOB")
+OTHER_VARIABLES = (
+    *("STATS", "CUDA_AWARE", "SIMD"),
+    *("GPU", "GPU_ARCHS", "BUILD_JOBS", "SANITIZE"),
+    *("TEST_GPU", "TEST_JOB"),
+)
 # As min_bytes: what links and codec give is measured, and the option becomes a size.
 MEASURED = -1
 # At least a frame header and one tile: smaller chunks would be all overhead.

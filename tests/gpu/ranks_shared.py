@@ -93,7 +93,7 @@ def returned() -> bool:
     """Whether the pools have all segments that were ever made, and no peer's message is held."""
     gc.collect()
     pools = [gpu_steps.gpu_at(gpu).shared._pool for gpu in range(gpu_half.device_count())]
-    kept = sum(len(some) for pool in pools for some in pool._free.values())
+    kept = sum(len(some) for pool in pools for some in pool._kept._free.values())
     made = next(shared.Segment._serials) - 1
     return kept == made
 

@@ -310,7 +310,7 @@ class TestPools:
         pool = device_pool.Pool(gpu.allocate, gpu.release, 4096)
         allocation = pool.take(512, 0)
         address = allocation.address
-        with pool._lock:  # as if the collector ran amid a call of this very thread
+        with pool._kept(0)._lock:  # as if the collector ran amid a call of this very thread
             del allocation
             gc.collect()
         assert pool.kept_bytes(0) == 0

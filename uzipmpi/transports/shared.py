@@ -14,7 +14,7 @@ import os
 import struct
 import threading
 import weakref
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ import numpy as np
 from mpi4py import MPI
 
 from uzipmpi.kernels.device_pool import gpu_half, rounded_up
+from uzipmpi.kernels.kept import Kept
 from uzipmpi.typing import Bytes
 
 __all__ = [
@@ -40,8 +41,10 @@ _NOTE = struct.Struct("<Q5q")
 NOTE_BYTES = _NOTE.size
 _MAGIC = 0x5A1D7E9C3B0F4826
 
-# A segment begins with a mark for each rank that receives from it.
-MOST_RANKS = mmap.PAGESIZE
+# A segment begins with a mark for each rank that receives from it, and one that says that its owner
+# has dropped it, which comes when nobody receives from it any more.
+MARKS_BYTES = mmap.PAGESIZE
+MOST_RANKS = DROPPED = MARKS_BYTES - 1
 # A smaller message leaves at once, as MPI's own do, whether its receiver is there or not.
 LEAST_BYTES = 1 << 16
 KEPT_BYTES = 1 << 30
@@ -67,12 +70,12 @@ class Segment:
         self.room = nbytes
         self.file = os.memfd_create("uzipmpi", os.MFD_CLOEXEC)
         try:
-            os.ftruncate(self.file, MOST_RANKS + nbytes)
-            self.memory = _mapped(self.file, MOST_RANKS + nbytes, gpu)
+            os.ftruncate(self.file, MARKS_BYTES + nbytes)
+            self.memory = _mapped(self.file, MARKS_BYTES + nbytes, gpu)
         except BaseException:
             os.close(self.file)
             raise
-        weakref.finalize(self, os.close, self.file).atexit = False
+        weakref.finalize(self, _drop, self.file, self.memory).atexit = False
 
     @property
     def marks(self) -> Bytes:
@@ -88,7 +91,7 @@ class Lease:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        room = self.segment.memory[MOST_RANKS:]
+        room = self.segment.memory[MARKS_BYTES:]
         return {
             "version": 3,
             "shape": room.shape,
@@ -108,8 +111,7 @@ class SharedPool:
 
     def __init__(self, gpu: int) -> None:
         self._gpu = gpu
-        self._free: defaultdict[int, list[Segment]] = defaultdict(list)
-        self._kept_bytes = 0
+        self._kept: Kept[Segment] = Kept(KEPT_BYTES)
 
     def take(self, nbytes: int) -> Bytes:
         """Return a buffer of ``nbytes`` with arbitrary content.
@@ -120,11 +122,7 @@ class SharedPool:
             If there is not so much memory, or it cannot be page-locked.
         """
         room = -(-rounded_up(max(nbytes, LEAST_BYTES)) // mmap.PAGESIZE) * mmap.PAGESIZE
-        try:
-            segment = self._free[room].pop()
-            self._kept_bytes -= room
-        except IndexError:
-            segment = Segment(room, self._gpu)
+        segment = self._kept.take(room) or Segment(room, self._gpu)
         lease = Lease(segment)
         weakref.finalize(lease, self._give, segment).atexit = False
         return np.asarray(lease)[:nbytes]
@@ -133,9 +131,7 @@ class SharedPool:
         """Do nothing: it goes back when nobody refers to it."""
 
     def _give(self, segment: Segment) -> None:
-        if self._kept_bytes + segment.room <= KEPT_BYTES:
-            self._kept_bytes += segment.room
-            self._free[segment.room].append(segment)
+        self._kept.give(segment.room, segment)
 
 
 class Returned:
@@ -230,13 +226,18 @@ class Loan:
     """
 
     def __init__(self, segment: Bytes, nbytes: int, rank: int) -> None:
-        self.memory = segment[MOST_RANKS : MOST_RANKS + nbytes]
+        self.memory = segment[MARKS_BYTES : MARKS_BYTES + nbytes]
         self.give_back = weakref.finalize(self, _mark, segment, rank)
         self.give_back.atexit = False
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         return dict(self.memory.__array_interface__)
+
+
+def _drop(file: int, memory: Bytes) -> None:
+    memory[DROPPED] = 1  # peers let go of it when they map another
+    os.close(file)
 
 
 def _mark(segment: Bytes, rank: int) -> None:
@@ -259,10 +260,13 @@ class Peers:
         process, number, _ = key
         file = os.open(f"/proc/{process}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
         try:
-            memory = _mapped(file, MOST_RANKS + room, gpu)
+            memory = _mapped(file, MARKS_BYTES + room, gpu)
         finally:
             os.close(file)
         with self._lock:
+            for old, mapped in list(self._mapped.items()):
+                if mapped[DROPPED]:
+                    del self._mapped[old]
             self._mapped[key] = memory
             if len(self._mapped) > MOST_MAPPED:
                 self._mapped.popitem(last=False)
