@@ -42,6 +42,8 @@ def main() -> None:
             print(__doc__.strip())
         case []:
             sys.exit(__doc__.strip())
+        case [option, *_] if option.startswith("--") and option != "--rc":
+            sys.exit(f"unknown option {option}\n\n{__doc__.strip()}")
         case _:
             run_program(arguments)
 

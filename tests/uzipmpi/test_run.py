@@ -100,6 +100,9 @@ def test_usage() -> None:
         found = python("-m", "uzipmpi", *words)
         assert found.returncode == 1
         assert "usage" in found.stderr
+    wrong = python("-m", "uzipmpi", "--nonsense", "x.py").stderr
+    assert wrong.startswith("unknown option --nonsense\n")
+    assert "usage: mpirun -np N python -m uzipmpi" in wrong
     missing = python("-m", "uzipmpi", "nothing.py")
     assert missing.returncode == 1
     assert "nothing.py" in missing.stderr
