@@ -113,6 +113,36 @@ def prepare_exchange(
     device: int,
 ) -> PreparedExchange: ...
 
+LEAST_SLOT_BYTES: int
+MOST_SLOT_BYTES: int
+PIPE_SLOTS: int
+PIPE_WORD_BYTES: int
+PIPE_HEAD_WORDS: int
+
+# Pipes are numbers.
+def pipe_region_bytes(slot_bytes: int) -> int: ...
+def pipe_device_bytes(slot_bytes: int) -> int: ...
+def open_pipe(device: int, here: int, there: int, slot_bytes: int) -> int: ...
+def close_pipe(pipe: int) -> None: ...
+def settle_pipe(pipe: int) -> None: ...
+def count_queued(pipe: int) -> tuple[int, int, int, int]: ...
+
+class PreparedPipes:
+    def launch(self, stream: int) -> None: ...
+
+def prepare_pipes(
+    dtype: int,
+    word: int,
+    codec: str,
+    menu: int,
+    max_blocks: int,
+    status: int,
+    sends: Sequence[tuple[int, int, int]],
+    receives: Sequence[tuple[int, int, int]],
+    fold: tuple[int, int, int, Sequence[int], int, int, int] | None,
+    device: int,
+) -> PreparedPipes: ...
+
 # The runtime. Memory, streams and events are addresses and handles; `device` is theirs.
 def device_count() -> int: ...
 def current_device() -> int: ...
