@@ -276,8 +276,8 @@ using PipeFoldFields =
 
 uzip::gpu::PipeFold make_pipe_fold(const PipeFoldFields& fields) {
   const auto& [op, divisor, position, pipes, own, out, count] = fields;
-  const uzip::gpu::LinkFold checked = make_link_fold(
-      {op, divisor, position, std::vector<int>(pipes.size()), own, out, count});
+  const uzip::gpu::LinkFold checked =
+      make_link_fold({op, divisor, position, std::vector<int>(pipes.size()), own, out, count});
   uzip::gpu::PipeFold fold{};
   fold.op = checked.op;
   fold.divisor = divisor;
@@ -303,7 +303,7 @@ struct PreparedPipes {
 };
 
 PreparedPipes prepare_pipes(int dtype, uint32_t word, const std::string& codec, int menu,
-                            int max_blocks, uint64_t status, const std::vector<PipeFields>& sends,
+                            int max_blocks, const std::vector<PipeFields>& sends,
                             const std::vector<PipeFields>& receives,
                             const std::optional<PipeFoldFields>& fold, int device) {
   check_linked_codec(codec, menu);
@@ -314,7 +314,6 @@ PreparedPipes prepare_pipes(int dtype, uint32_t word, const std::string& codec, 
   arguments.options.raw = codec == "raw";
   arguments.options.always = codec == "tier";
   arguments.options.max_blocks = max_blocks;
-  arguments.status = pointer<uint32_t>(status);
   arguments.n_sends = set_pipe_messages(sends, arguments.sends);
   arguments.n_receives = set_pipe_messages(receives, arguments.receives);
   arguments.folds = fold.has_value();
@@ -331,19 +330,17 @@ uint64_t open_pipe(int device, uint64_t here, uint64_t there, uint64_t slot_byte
   return reinterpret_cast<uintptr_t>(pipe);
 }
 
-void close_pipe(uint64_t pipe) {
-  check(uzip::gpu::close_pipe(pointer<uzip::gpu::Pipe>(pipe)));
-}
+void close_pipe(uint64_t pipe) { check(uzip::gpu::close_pipe(pointer<uzip::gpu::Pipe>(pipe))); }
 
-void settle_pipe(uint64_t pipe) {
-  check(uzip::gpu::settle_pipe(pointer<uzip::gpu::Pipe>(pipe)));
-}
+void settle_pipe(uint64_t pipe) { check(uzip::gpu::settle_pipe(pointer<uzip::gpu::Pipe>(pipe))); }
 
 // Messages and pieces sent, and received.
 std::tuple<uint32_t, uint32_t, uint32_t, uint32_t> count_queued(uint64_t pipe) {
   const auto counts = uzip::gpu::count_queued(*pointer<uzip::gpu::Pipe>(pipe));
   return {counts.messages[0], counts.messages[1], counts.pieces[0], counts.pieces[1]};
 }
+
+uint32_t found_by(uint64_t pipe) { return uzip::gpu::found_by(*pointer<uzip::gpu::Pipe>(pipe)); }
 
 // Calls a function that makes something; returns it as a number.
 template <typename Function, typename... Arguments>
@@ -535,6 +532,7 @@ PYBIND11_MODULE(_gpu, m) {
   m.def("close_pipe", &close_pipe, Released());
   m.def("settle_pipe", &settle_pipe, Released());
   m.def("count_queued", &count_queued);
+  m.def("found_by", &found_by);
   m.def("device_count", &device_count, Released());
   m.def("current_device", &current_device, Released());
   m.def("place", &place, Released());

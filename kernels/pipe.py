@@ -12,15 +12,14 @@ import os
 import struct
 import weakref
 from collections.abc import Iterable, Sequence
-
-import numpy as np
+from typing import Any
 
 from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half
 from uzipmpi.kernels.link import Fold
 from uzipmpi.kernels.link_memory import HANDLE_BYTES, Close, HostShare, process_token
 from uzipmpi.kernels.pipe_watch import ABORTED, Head, Watch, Watched
 from uzipmpi.kernels.reduce import OPS
-from uzipmpi.typing import Bytes, DType
+from uzipmpi.typing import DType
 
 __all__ = ["Exchange", "Pipes", "prepare"]
 
@@ -32,7 +31,7 @@ class Pipes:
     """A rank's pipes to all others: memory of the host that both ends of each map.
 
     What is sent to a peer is received in the same order. An exchange that failed ends all pipes of
-    its ranks for good: later ones end at once, with a status.
+    its ranks for good: later ones do nothing.
 
     Parameters
     ----------
@@ -146,7 +145,7 @@ class Pipes:
 
     @property
     def ended_by(self) -> int:
-        """The status with which all exchanges end; 0: they go on."""
+        """Why all exchanges have ended, see ``link.complaint``; 0: they go on."""
         return self._watch.ended_by
 
     def watch(self, timeout: float) -> None:
@@ -205,14 +204,16 @@ def _close(watch: Watch, pipes: dict[int, int], opened: dict[int, Close]) -> Non
 class Exchange:
     """Messages and a fold, to be queued any number of times."""
 
-    __slots__ = ("_pipes", "_prepared", "_status", "_timeout")
+    __slots__ = ("_pipes", "_prepared", "_timeout")
 
-    def __init__(self, pipes: Pipes, prepared: object, status: Bytes, timeout: float) -> None:
-        self._pipes, self._prepared = pipes, prepared
-        self._status, self._timeout = status.view(np.uint32), timeout
+    def __init__(self, pipes: Pipes, prepared: Any, timeout: float) -> None:
+        self._pipes, self._prepared, self._timeout = pipes, prepared, timeout
 
     def launch(self, stream: Stream) -> None:
-        """Queue it after what is in a stream of the pipes' GPU, which waits for its end.
+        """Queue it after what is in a stream of the pipes' GPU, unless all has ended.
+
+        The stream goes on when what comes is there, and what is sent may change: that it has been
+        taken is known later.
 
         Raises
         ------
@@ -222,12 +223,10 @@ class Exchange:
             If the driver refuses, memory is not aligned to its values, or the stream is captured.
         """
         self._pipes.check_open()
-        if reason := self._pipes.ended_by:
-            if not self._status[0]:
-                self._status[0] = reason
+        if self._pipes.ended_by:
             return
         try:
-            self._prepared.launch(stream.handle)  # type: ignore[attr-defined]
+            self._prepared.launch(stream.handle)
         finally:
             self._pipes.watch(self._timeout)
 
@@ -240,13 +239,15 @@ def prepare(
     receives: Sequence[tuple[int, DeviceMemory]] = (),
     fold: Fold | None = None,
     word: int = 0,
-    status: Bytes,
     codec: str = "auto",
     menu: int = -1,
     max_blocks: int = 0,
     timeout: float,
 ) -> Exchange:
-    """Return what queues messages and a fold; the parameters are those of ``link.prepare``."""
+    """Return what queues messages and a fold; the parameters are those of ``link.prepare``.
+
+    What goes wrong is in :attr:`Pipes.ended_by`.
+    """
 
     def messages(jobs: Sequence[tuple[int, DeviceMemory]]) -> list[tuple[int, int, int]]:
         pipes = links.pipes([peer for peer, _ in jobs])
@@ -261,13 +262,12 @@ def prepare(
         codec,
         menu,
         max_blocks,
-        status.ctypes.data,
         messages(sends),
         messages(receives),
         None if fold is None else _fields(fold, links, dtype),
         links.device,
     )
-    return Exchange(links, prepared, status, timeout)
+    return Exchange(links, prepared, timeout)
 
 
 def _count(memory: DeviceMemory, dtype: DType) -> int:

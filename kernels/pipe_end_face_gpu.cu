@@ -1,9 +1,8 @@
 // Streams, events and memory of the ends of pipes.
-#include "pipe_end_gpu.hpp"
-
 #include <cstring>
 
 #include "frame_gpu.hpp"
+#include "pipe_end_gpu.hpp"
 
 namespace uzip::gpu {
 namespace {
@@ -96,7 +95,9 @@ uint64_t PipeEnd::expected_bytes(DType dtype, uint64_t bytes) const {
 }
 
 Pipe* open_pipe(int device, PipeRegion here, PipeRegion there, const char** failure) {
-  load_pipe_kernels();
+  load_piece_kernels();
+  *failure = load_codec_kernels(device);
+  if (*failure != nullptr) return nullptr;
   auto* pipe = new Pipe{here, there, {}};
   *failure = pipe->out().open(device, here.slot_bytes);
   if (*failure == nullptr) *failure = pipe->in().open(device, here.slot_bytes);
@@ -119,6 +120,10 @@ uint64_t pipe_device_bytes(uint64_t slot_bytes) {
 PipeCounts count_queued(const Pipe& pipe) {
   const auto& [out, in] = pipe.ends;
   return {{out.messages, in.messages}, {out.pieces, in.pieces}};
+}
+
+uint32_t found_by(const Pipe& pipe) {
+  return *static_cast<const volatile uint32_t*>(&pipe.ends[1].report->found);
 }
 
 const char* settle_pipe(Pipe* pipe) {

@@ -22,6 +22,7 @@ class PipeEnd {
   // The next piece's slot, and the stream that copies it.
   uint32_t slot() const { return pieces % kPipeSlots; }
   void* mover() const { return movers[pieces % kMovers]; }
+  void* last_mover() const { return movers[(pieces + kMovers - 1) % kMovers]; }
   uint8_t* room(uint32_t slot) const { return rooms + slot * slot_bytes_; }
   // Of the frame of so many bytes of values, rounded up.
   uint64_t expected_bytes(DType dtype, uint64_t bytes) const;
@@ -41,6 +42,11 @@ class PipeEnd {
   uint8_t* rooms = nullptr;
   uint64_t slot_bytes_ = 0;
 };
+
+// Loads what exchanges launch: a driver that loads kernels when they are launched first would wait
+// for the device, whose streams wait for peers.
+void load_piece_kernels();
+const char* load_codec_kernels(int device);
 
 class Pipe {
  public:

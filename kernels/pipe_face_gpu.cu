@@ -75,40 +75,12 @@ UZIP_KERNEL(kThreads, 4) take_piece_kernel(PieceJob job) {
   reinterpret_cast<Header*>(job.frame)->version = 0;
 }
 
-struct EndJob {
-  uint32_t* status;
-  uint32_t* found;  // by decoders
-  PipeWord* abort_here;
-  PipeWord* abort_there;
-  PipeWord* ended;
-  uint32_t message;
-};
-
-// Behind all else of a message: says how it ended.
-UZIP_KERNEL(kLanes, 1) end_message_kernel(EndJob job) {
-  if (thread_index() != 0) return;
-  const uint32_t abort = load_relaxed_system(&job.abort_here->value);
-  const uint32_t found = load_relaxed_system(job.found);
-  uint32_t status = abort;
-  if (abort == 0 && found != 0) {
-    status = static_cast<uint32_t>(LinkStatus::kDamaged);
-    store_relaxed_system(&job.abort_here->value, status);
-    store_relaxed_system(&job.abort_there->value, static_cast<uint32_t>(LinkStatus::kAborted));
-  }
-  if (status != 0 && load_relaxed_system(job.status) == 0) {
-    store_relaxed_system(job.status, status);
-  }
-  fence_system();
-  store_relaxed_system(&job.ended->value, job.message);
-}
-
-const char* launch_piece(bool put, const PieceJob& job, void* stream) {
+const char* launch_piece(bool put, const PieceJob& job, const EncodeOptions& options,
+                         void* stream) {
   const auto kernel = put ? put_piece_kernel : take_piece_kernel;
-  return launch(kernel, kTailBlocks, kThreads, 0, static_cast<Stream>(stream), job);
-}
-
-const char* launch_end(const EndJob& job, void* stream) {
-  return launch(end_message_kernel, 1, kLanes, 0, static_cast<Stream>(stream), job);
+  const int most = options.max_blocks;
+  const int blocks = most > 0 && most < kTailBlocks ? most : kTailBlocks;
+  return launch(kernel, blocks, kThreads, 0, static_cast<Stream>(stream), job);
 }
 
 // Calls of the driver and of the codec, until one fails.
@@ -162,7 +134,7 @@ class Queueing {
         plain_(exchange.options.raw || exchange.dtype == DType::kBytes) {}
 
   const char* run() {
-    for_ends([&](Pipe& pipe, int way) { begin(pipe, way); });
+    for_ends([&](Pipe& pipe, int way) { begin(pipe, way); });  // all behind one event
     // What is sent comes first: a rank's waits never hold up what others wait for, in whatever
     // order streams are served.
     bool all = false;
@@ -181,6 +153,7 @@ class Queueing {
       fold(pieces, index);
     }
     for_ends([&](Pipe& pipe, int way) { end(pipe, way); });
+    if (call_.failure() != nullptr) for_ends([&](Pipe& pipe, int) { abort(pipe); });
     return call_.failure();
   }
 
@@ -195,6 +168,14 @@ class Queueing {
     for_messages([&](const PipeMessage& message, int way) { function(*message.pipe, way); });
     for (int i = 0; exchange_.folds && i < exchange_.fold.n_peers; ++i) {
       function(*exchange_.fold.pipes[i], kReceived);
+    }
+  }
+  // Of a message of which some pieces are not queued: both ends are out of step. Who watches will
+  // find it.
+  static void abort(const Pipe& pipe) {
+    for (const PipeRegion& region : {pipe.here, pipe.there}) {
+      *static_cast<volatile uint32_t*>(&region.head()->abort.value) =
+          static_cast<uint32_t>(LinkStatus::kAborted);
     }
   }
   Pieces cut(const Pipe& pipe, uint64_t count) const {
@@ -212,9 +193,13 @@ class Queueing {
   void begin(Pipe& pipe, int way) {
     PipeEnd& end = pipe.ends[way];
     ++end.messages;
-    follow(end.coder, end.at, stream_);
+    if (start_ == nullptr) {
+      start_ = end.at;
+      call_(record_event, start_, device_, stream_);
+    }
+    call_(wait_for_event, end.coder, device_, start_);
     if (way == kSent && plain_) {
-      for (void* mover : end.movers) call_(wait_for_event, mover, device_, end.at);
+      for (void* mover : end.movers) call_(wait_for_event, mover, device_, start_);
     }
     call_(write_word, &pipe.here.head()->begun[way].value, end.messages, device_, end.coder);
   }
@@ -260,7 +245,7 @@ class Queueing {
     } else {
       call_(copy, job.slot, job.frame, job.moved, device_, mover);
     }
-    call_(launch_piece, true, job, mover);
+    call_(launch_piece, true, job, exchange_.options, mover);
     ++end.pieces;
     call_(write_word, &pipe.there.head()->flags[slot].value, end.pieces, device_, mover);
     call_(record_event, end.moved[slot], device_, mover);
@@ -276,9 +261,9 @@ class Queueing {
     call_(wait_for_event, mover, device_, end.coded[slot]);
     call_(wait_for_word, &pipe.here.head()->flags[slot].value, end.pieces, device_, mover);
     call_(copy, job.frame, job.slot, job.moved, device_, mover);
-    call_(launch_piece, false, job, mover);
-    call_(write_word, &pipe.there.head()->acknowledgements[slot].value, end.pieces, device_, mover);
+    call_(launch_piece, false, job, exchange_.options, mover);
     follow(coder, end.moved[slot], mover);
+    call_(write_word, &pipe.there.head()->acknowledgements[slot].value, end.pieces, device_, mover);
     return {job.frame, kAtMost | job.room};
   }
 
@@ -315,33 +300,31 @@ class Queueing {
   }
 
   void end(Pipe& pipe, int way) {
+    way == kSent ? end_sent(pipe.out()) : end_received(pipe.in());
     PipeEnd& end = pipe.ends[way];
-    void* last = end.coder;
-    if (way == kSent) {
-      // Values that were encoded may change, those that are copied when they have been.
-      if (!plain_) follow(stream_, end.at, end.coder);
-      last = end.movers[(end.pieces + kMovers - 1) % kMovers];
-      for (void* mover : end.movers) {
-        if (mover != last) follow(last, end.at, mover);
-      }
-    } else if (exchange_.folds) {
-      follow(last, end.at, exchange_.fold.pipes[0]->in().coder);
+    void* last = way == kSent ? end.last_mover() : end.coder;
+    call_(write_word, &pipe.here.head()->ended[way].value, end.messages, device_, last);
+  }
+
+  // Values that were encoded may change, those that are copied when they have been.
+  void end_sent(PipeEnd& end) {
+    if (!plain_) follow(stream_, end.at, end.coder);
+    for (void* mover : end.movers) {
+      if (mover != end.last_mover()) follow(end.last_mover(), end.at, mover);
     }
-    PipeHead* head = pipe.here.head();
-    const EndJob job{exchange_.status,
-                     &end.report->found,
-                     &head->abort,
-                     &pipe.there.head()->abort,
-                     &head->ended[way],
-                     end.messages};
-    call_(launch_end, job, last);
-    if (way == kReceived || plain_) follow(stream_, end.at, last);
+    if (plain_) follow(stream_, end.at, end.last_mover());
+  }
+
+  void end_received(PipeEnd& end) {
+    if (exchange_.folds) follow(end.coder, end.at, exchange_.fold.pipes[0]->in().coder);
+    follow(stream_, end.at, end.coder);
   }
 
   const PipeExchange& exchange_;
   int device_;
   void* stream_;
   bool plain_;  // values are copied as they are
+  void* start_ = nullptr;
   Calls call_;
 };
 
@@ -411,15 +394,14 @@ const char* fold_alone(const PipeExchange& exchange, void* stream) {
   inputs.divisor = fold.divisor;
   inputs.n_inputs = 1;
   inputs.inputs[0] = {fold.own, kPlainValues};
-  return decode_reduce(inputs, fold.out, exchange.status, {exchange.options.max_blocks}, stream);
+  return decode_reduce(inputs, fold.out, nullptr, {exchange.options.max_blocks}, stream);
 }
 
 }  // namespace
 
-void load_pipe_kernels() {
+void load_piece_kernels() {
   (void)resident_blocks(put_piece_kernel, kThreads, 0);
   (void)resident_blocks(take_piece_kernel, kThreads, 0);
-  (void)resident_blocks(end_message_kernel, kLanes, 0);
 }
 
 const char* queue_exchange(const PipeExchange& exchange, int device, void* stream) {

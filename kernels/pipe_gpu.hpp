@@ -31,11 +31,11 @@ namespace uzip::gpu {
 
 constexpr int kPipeSlots = 4;
 constexpr int kMovers = 2;  // streams of copies in one direction: one starts while another ends
-// A message has eight pieces, if they are neither smaller nor larger than these: a piece costs the
-// host 15 us at each end, and the first one's way is all fill.
-constexpr uint64_t kLeastPieceBytes = uint64_t{1} << 20;
+// A message has four pieces, if they are neither smaller nor larger than these: a piece costs the
+// host 10 to 20 us at each end, and the first one's way is all fill.
+constexpr uint64_t kLeastPieceBytes = uint64_t{2} << 20;
 constexpr uint64_t kMostPieceBytes = uint64_t{4} << 20;
-constexpr uint64_t kPiecesWanted = 8;
+constexpr uint64_t kPiecesWanted = 4;
 
 struct alignas(kLineBytes) PipeWord {
   uint32_t value;
@@ -44,10 +44,10 @@ struct alignas(kLineBytes) PipeWord {
 // What a region begins with, all zero at first. Words of this rank's messages have an entry for
 // those that are sent and one for those that are received.
 struct PipeHead {
-  PipeWord abort;                        // a LinkStatus; anybody's
-  PipeWord flags[kPipeSlots];            // the peer's: 1 + the number of the last piece in the slot
-  PipeWord acknowledgements[kPipeSlots]; // the peer's: the same, of those it has taken
-  PipeWord begun[2];                     // this rank's: messages that their streams have come to
+  PipeWord abort;              // a LinkStatus; anybody's
+  PipeWord flags[kPipeSlots];  // the peer's: 1 + the number of the last piece in the slot
+  PipeWord acknowledgements[kPipeSlots];  // the peer's: the same, of those it has taken
+  PipeWord begun[2];                      // this rank's: messages that their streams have come to
   PipeWord ended[2];
 };
 
@@ -86,13 +86,12 @@ constexpr uint64_t kMostSlotBytes = kMostPieceBytes + kPageBytes;
 
 class Pipe;
 
-// Returns a link's two ends, or nullptr and why: `here` and `there` are where the GPU finds the
-// regions. Takes memory of the GPU: pipe_device_bytes(). It must outlive what was queued.
+// Returns a link's two ends with all kernels loaded, or nullptr and why: `here` and `there` are
+// where the GPU finds the regions. Takes memory of the GPU: pipe_device_bytes(). It must outlive
+// what was queued.
 Pipe* open_pipe(int device, PipeRegion here, PipeRegion there, const char** failure);
 const char* close_pipe(Pipe* pipe);
 uint64_t pipe_device_bytes(uint64_t slot_bytes);
-// Drivers that load kernels late would do so behind a wait.
-void load_pipe_kernels();
 
 // Messages begun by the host's count, [0] sent and [1] received; pieces likewise.
 struct PipeCounts {
@@ -100,6 +99,8 @@ struct PipeCounts {
   uint32_t pieces[2];
 };
 PipeCounts count_queued(const Pipe& pipe);
+// FrameStatus that decoders have found so far; 0: all was right.
+uint32_t found_by(const Pipe& pipe);
 // Waits for all that is queued.
 const char* settle_pipe(Pipe* pipe);
 
@@ -125,7 +126,6 @@ struct PipeExchange {
   DType dtype;
   uint32_t word;
   EncodeOptions options;
-  uint32_t* status;  // LinkStatus, in page-locked memory
   int n_sends;
   PipeMessage sends[kMaxPeers];
   int n_receives;

@@ -18,7 +18,7 @@ from uzipmpi.kernels.device_pool import gpu_half
 
 __all__ = ["ABORTED", "TIMED_OUT", "Head", "Watch", "Watched"]
 
-TIMED_OUT, ABORTED = 1, 2
+TIMED_OUT, ABORTED, DAMAGED = 1, 2, 4  # as in link_gpu.hpp
 PERIOD = 0.01  # seconds between two looks
 FAR = 1 << 30  # beyond any word that is waited for
 
@@ -63,7 +63,7 @@ class Watched(NamedTuple):
 
     def is_pending(self) -> bool:
         """Whether messages are queued that have not ended."""
-        return tuple(self.here.ended) != gpu_half().count_queued(self.pipe)[:2]
+        return bool(tuple(self.here.ended) != gpu_half().count_queued(self.pipe)[:2])
 
     def is_waiting(self) -> bool:
         """Whether a stream has come to a message that has not ended."""
@@ -111,7 +111,18 @@ class Watch:
     @property
     def ended_by(self) -> int:
         """Why all has ended; 0: it has not."""
-        return next((one.here.abort for one in self.pipes if one.here.abort), 0)
+        reasons = [one.here.abort or self._damage(one) for one in self.pipes]
+        reason = next((one for one in reasons if one not in (0, ABORTED)), max(reasons, default=0))
+        if reason and 0 in reasons:
+            self.give_up(ABORTED)  # of one pipe, so of all
+        return reason
+
+    def _damage(self, one: Watched) -> int:
+        if not gpu_half().found_by(one.pipe):
+            return 0
+        one.here.give_up(DAMAGED)
+        one.there.give_up(ABORTED)
+        return DAMAGED
 
     def give_up(self, reason: int) -> None:
         """End what is under way, here and with the peers, for good."""
@@ -120,20 +131,29 @@ class Watch:
             one.there.give_up(ABORTED)
             one.lift()
 
+    def _is_over(self) -> bool:
+        return self._thread is not threading.current_thread()
+
     def _run(self) -> None:
-        while self._thread is threading.current_thread():
-            with self._changed:
-                self._awake = False
-                if not any(one.is_pending() for one in self.pipes):
-                    while not self._awake and self._thread is threading.current_thread():
-                        self._changed.wait()
-                    self._since = time.monotonic()
-                self._awake = True
+        while not self._is_over():
+            self._sleep_until_pending()
             time.sleep(min(PERIOD, self._timeout / 4))
-            self._look()
+            if not self._is_over():
+                self._look()
+
+    def _sleep_until_pending(self) -> None:
+        with self._changed:
+            self._awake = False
+            if not any(one.is_pending() for one in self.pipes):
+                while not self._awake and not self._is_over():
+                    self._changed.wait()
+                self._since = time.monotonic()
+            self._awake = True
 
     def _look(self) -> None:
         now = time.monotonic()
+        if not any(one.is_pending() for one in self.pipes):
+            return  # peers may be gone
         if self.ended_by:
             self.give_up(ABORTED)
             return

@@ -48,6 +48,7 @@
 #if UZIP_GPU_SOURCE
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #if defined(UZIP_EMULATION)
 #include "emulation_gpu.hpp"
@@ -347,10 +348,17 @@ inline int current_device() {
   return device;
 }
 
-// Blocks of a kernel that the current device holds at a time, at least 1.
+// What is found out about a kernel on a device; asked again, it takes no call of the driver.
+struct Residence {
+  const void* kernel;
+  int device;
+  int threads;
+  size_t shared_bytes;
+  int blocks;
+};
+
 template <typename Kernel>
-int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
-  const int device = current_device();
+int find_resident_blocks(Kernel kernel, int threads, size_t shared_bytes, int device) {
   int processors = 1;
   int blocks = 1;
   (void)UZIP_VENDOR(DeviceGetAttribute)(&processors, UZIP_MULTIPROCESSORS, device);
@@ -361,6 +369,23 @@ int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
   (void)UZIP_VENDOR(OccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, kernel, threads,
                                                                shared_bytes);
   return blocks * processors > 0 ? blocks * processors : 1;
+}
+
+// Blocks of a kernel that the current device holds at a time, at least 1.
+template <typename Kernel>
+int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
+  thread_local std::vector<Residence> known;
+  const int device = current_device();
+  const auto* function = reinterpret_cast<const void*>(kernel);
+  for (const Residence& one : known) {
+    if (one.kernel == function && one.device == device && one.threads == threads &&
+        one.shared_bytes == shared_bytes) {
+      return one.blocks;
+    }
+  }
+  const int blocks = find_resident_blocks(kernel, threads, shared_bytes, device);
+  known.push_back({function, device, threads, shared_bytes, blocks});
+  return blocks;
 }
 
 // Whether a block may have more than 64 KiB of shared memory; and whether code for a menu compiles

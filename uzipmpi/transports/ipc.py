@@ -3,9 +3,9 @@
 Where all GPUs reach each other's memory (``ipc``), an exchange is one kernel on each rank that
 takes part (``kernels.link``); where they do not (``shm``), kernels code pieces that copy engines
 move through memory of the host (``kernels.pipe``). The host only queues. Both ends must queue the
-exchanges of a route in the same order. There are two: ``ordered``, for what all ranks do in the same order,
-collectives and messages that are given a stream; and ``matched``, for messages that MPI matches, in
-the order in which their receivers say that they are ready.
+exchanges of a route in the same order. There are two: ``ordered``, for what all ranks do in the
+same order, collectives and messages that are given a stream; and ``matched``, for messages that MPI
+matches, in the order in which their receivers say that they are ready.
 """
 
 from __future__ import annotations
@@ -126,14 +126,14 @@ class Route:
             "receives": receives,
             "fold": fold,
             "word": word,
-            "status": self._status,
             "codec": self._codec(config, [job.size for _, job in sends or receives], fold),
             "max_blocks": config.max_sms,
             "timeout": self._timeout,
         }
         if isinstance(self.links, Pipes):
             return Exchange(self, pipe.prepare(self.links, dtype, **arguments))
-        return Exchange(self, link.prepare(self.links, dtype, at_once=self._at_once, **arguments))
+        arguments |= {"status": self._status, "at_once": self._at_once}
+        return Exchange(self, link.prepare(self.links, dtype, **arguments))
 
     def queue(self, exchange: link.Exchange | pipe.Exchange, stream: Stream) -> None:
         """Queue an exchange in a stream; nothing is waited for.
@@ -176,8 +176,9 @@ class Route:
         mpi4py.MPI.Exception
             With the reason, again and again: the route cannot be used any more.
         """
-        if self._found[0]:
-            raise failure(f"exchange between GPUs: {link.complaint(int(self._found[0]))}")
+        found = self.links.ended_by if isinstance(self.links, Pipes) else int(self._found[0])
+        if found:
+            raise failure(f"exchange between GPUs: {link.complaint(found)}")
 
     def settle(self) -> None:
         """Wait for all that is queued."""
