@@ -1,4 +1,6 @@
 // What is queued for an exchange through pipes: copies, waits for words, and the codec's kernels.
+#include <algorithm>
+
 #include "frame_decode_gpu.hpp"
 #include "frame_encode_gpu.hpp"
 #include "pipe_end_gpu.hpp"
@@ -96,29 +98,42 @@ class Calls {
   const char* failure_ = nullptr;
 };
 
-// How a message is cut: alike at both ends.
+// How a message is cut: alike at both ends. The first and the last piece are half as large: while
+// they are on their way, nothing else is.
 struct Pieces {
   uint64_t count;
   uint64_t itemsize;
-  uint64_t piece;  // values
+  uint64_t edge;    // values of the first
+  uint64_t middle;  // and of others
 
   static Pieces of(uint64_t count, DType dtype, const Pipe& pipe) {
-    constexpr uint64_t kStep = kPieceStepBytes;
     const auto itemsize = static_cast<uint64_t>(float_format(dtype).itemsize);
-    uint64_t bytes = count * itemsize / kPiecesWanted;
-    bytes = bytes < kLeastPieceBytes ? kLeastPieceBytes : bytes;
-    bytes = (bytes + kStep - 1) / kStep * kStep;
-    const uint64_t most = pipe_piece_bytes(pipe.here.slot_bytes);
-    return {count, itemsize, (bytes < most ? bytes : most) / itemsize};
+    const uint64_t bytes = count * itemsize;
+    const uint64_t wanted = in_steps(bytes / kPiecesWanted);
+    const uint64_t largest =
+        std::min(std::max(wanted, kLeastPieceBytes), pipe_piece_bytes(pipe.here.slot_bytes));
+    if (bytes <= largest) return {count, itemsize, count, count};
+    const uint64_t edge = in_steps(largest / 2);
+    const uint64_t between = bytes > 2 * edge ? bytes - 2 * edge : 0;
+    const uint64_t number = std::max((between + largest - 1) / largest, uint64_t{1});
+    const uint64_t middle = std::max(in_steps(between / number), edge);
+    return {count, itemsize, edge / itemsize, middle / itemsize};
   }
-  uint64_t number() const { return (count + piece - 1) / piece; }
-  uint64_t first(uint64_t index) const { return index * piece; }
+  uint64_t number() const {
+    if (count <= edge) return count != 0 ? 1 : 0;
+    return 1 + (count - edge + middle - 1) / middle;
+  }
+  uint64_t first(uint64_t index) const { return index == 0 ? 0 : edge + (index - 1) * middle; }
   uint64_t values(uint64_t index) const {
-    const uint64_t left = count - first(index);
-    return left < piece ? left : piece;
+    return std::min(index == 0 ? edge : middle, count - first(index));
   }
   uint64_t offset(uint64_t index) const { return first(index) * itemsize; }
   uint64_t room(uint64_t index) const { return kHeaderBytes + values(index) * itemsize; }
+
+ private:
+  static uint64_t in_steps(uint64_t bytes) {
+    return (bytes + kPieceStepBytes - 1) / kPieceStepBytes * kPieceStepBytes;
+  }
 };
 
 constexpr int kSent = 0;

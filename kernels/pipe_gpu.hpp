@@ -31,8 +31,9 @@ namespace uzip::gpu {
 
 constexpr int kPipeSlots = 4;
 constexpr int kMovers = 2;  // streams of copies in one direction: one starts while another ends
-// A message has four pieces, if they are neither smaller nor larger than these: a piece costs the
-// host 10 to 20 us at each end, and the first one's way is all fill.
+// A message has four pieces or so, if they are neither smaller nor larger than these: a piece costs
+// the host 10 to 20 us at each end and the bus 5, and what is under way should stay in the host's
+// last cache.
 constexpr uint64_t kLeastPieceBytes = uint64_t{2} << 20;
 constexpr uint64_t kMostPieceBytes = uint64_t{4} << 20;
 constexpr uint64_t kPiecesWanted = 4;
