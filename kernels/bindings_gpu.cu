@@ -11,6 +11,7 @@
 
 #include "codec_gpu.hpp"
 #include "exchange_gpu.hpp"
+#include "pipe_gpu.hpp"
 #include "reduce_gpu.hpp"
 #include "runtime_gpu.hpp"
 
@@ -214,6 +215,15 @@ struct PreparedExchange {
   }
 };
 
+void check_linked_codec(const std::string& codec, int menu) {
+  if (codec != "auto" && codec != "tier" && codec != "raw") {
+    throw py::value_error("expected codec auto, tier or raw between GPUs, found " + codec);
+  }
+  if (menu < -1 || menu >= uzip::kMenus) {
+    throw py::value_error("expected a menu of 0..7, or -1, found " + std::to_string(menu));
+  }
+}
+
 PreparedExchange prepare_exchange(int dtype, uint32_t word, const std::string& codec, int menu,
                                   int max_blocks, int at_once, uint64_t timeout, uint64_t status,
                                   int slots_log2, bool through_host,
@@ -221,12 +231,7 @@ PreparedExchange prepare_exchange(int dtype, uint32_t word, const std::string& c
                                   const std::vector<MessageFields>& sends,
                                   const std::vector<MessageFields>& receives,
                                   const std::optional<FoldFields>& fold, int device) {
-  if (codec != "auto" && codec != "tier" && codec != "raw") {
-    throw py::value_error("expected codec auto, tier or raw between GPUs, found " + codec);
-  }
-  if (menu < -1 || menu >= uzip::kMenus) {
-    throw py::value_error("expected a menu of 0..7, or -1, found " + std::to_string(menu));
-  }
+  check_linked_codec(codec, menu);
   check_number("links", links.size());
   uzip::gpu::Exchange arguments{};
   arguments.dtype = parse_dtype(dtype);
@@ -252,6 +257,90 @@ PreparedExchange prepare_exchange(int dtype, uint32_t word, const std::string& c
   if (fold) arguments.fold = make_link_fold(*fold);
   return {arguments, device};
 }
+
+// Pipes are numbers here; a message's pipe, address and count.
+using PipeFields = std::tuple<uint64_t, uint64_t, uint64_t>;
+
+int set_pipe_messages(const std::vector<PipeFields>& fields, uzip::gpu::PipeMessage* messages) {
+  check_number("messages in one direction", fields.size());
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const auto& [pipe, values, count] = fields[i];
+    messages[i] = {pointer<uzip::gpu::Pipe>(pipe), pointer<uint8_t>(values), count};
+  }
+  return static_cast<int>(fields.size());
+}
+
+// As FoldFields, with pipes in the place of links.
+using PipeFoldFields =
+    std::tuple<int, int, int, std::vector<uint64_t>, uint64_t, uint64_t, uint64_t>;
+
+uzip::gpu::PipeFold make_pipe_fold(const PipeFoldFields& fields) {
+  const auto& [op, divisor, position, pipes, own, out, count] = fields;
+  const uzip::gpu::LinkFold checked =
+      make_link_fold({op, divisor, position, std::vector<int>(pipes.size()), own, out, count});
+  uzip::gpu::PipeFold fold{};
+  fold.op = checked.op;
+  fold.divisor = divisor;
+  fold.n_peers = checked.n_peers;
+  for (size_t i = 0; i < pipes.size(); ++i) fold.pipes[i] = pointer<uzip::gpu::Pipe>(pipes[i]);
+  fold.position = position;
+  fold.own = checked.own;
+  fold.out = checked.out;
+  fold.count = count;
+  return fold;
+}
+
+// As PreparedExchange.
+struct PreparedPipes {
+  uzip::gpu::PipeExchange arguments;
+  int device;
+
+  void launch(uint64_t stream) const {
+    const py::gil_scoped_release release;
+    const Current current(device);
+    check(uzip::gpu::queue_exchange(arguments, device, pointer<void>(stream)));
+  }
+};
+
+PreparedPipes prepare_pipes(int dtype, uint32_t word, const std::string& codec, int menu,
+                            int max_blocks, const std::vector<PipeFields>& sends,
+                            const std::vector<PipeFields>& receives,
+                            const std::optional<PipeFoldFields>& fold, int device) {
+  check_linked_codec(codec, menu);
+  uzip::gpu::PipeExchange arguments{};
+  arguments.dtype = parse_dtype(dtype);
+  arguments.word = word;
+  arguments.options.menu = menu;
+  arguments.options.raw = codec == "raw";
+  arguments.options.always = codec == "tier";
+  arguments.options.max_blocks = max_blocks;
+  arguments.n_sends = set_pipe_messages(sends, arguments.sends);
+  arguments.n_receives = set_pipe_messages(receives, arguments.receives);
+  arguments.folds = fold.has_value();
+  if (fold) arguments.fold = make_pipe_fold(*fold);
+  return {arguments, device};
+}
+
+uint64_t open_pipe(int device, uint64_t here, uint64_t there, uint64_t slot_bytes) {
+  const Current current(device);
+  const char* failure = nullptr;
+  auto* pipe = uzip::gpu::open_pipe(device, {pointer<uint8_t>(here), slot_bytes},
+                                    {pointer<uint8_t>(there), slot_bytes}, &failure);
+  check(failure);
+  return reinterpret_cast<uintptr_t>(pipe);
+}
+
+void close_pipe(uint64_t pipe) { check(uzip::gpu::close_pipe(pointer<uzip::gpu::Pipe>(pipe))); }
+
+void settle_pipe(uint64_t pipe) { check(uzip::gpu::settle_pipe(pointer<uzip::gpu::Pipe>(pipe))); }
+
+// Messages and pieces sent, and received.
+std::tuple<uint32_t, uint32_t, uint32_t, uint32_t> count_queued(uint64_t pipe) {
+  const auto counts = uzip::gpu::count_queued(*pointer<uzip::gpu::Pipe>(pipe));
+  return {counts.messages[0], counts.messages[1], counts.pieces[0], counts.pieces[1]};
+}
+
+uint32_t found_by(uint64_t pipe) { return uzip::gpu::found_by(*pointer<uzip::gpu::Pipe>(pipe)); }
 
 // Calls a function that makes something; returns it as a number.
 template <typename Function, typename... Arguments>
@@ -428,8 +517,22 @@ PYBIND11_MODULE(_gpu, m) {
   m.def("ledger_bytes", &ledger_bytes);
   py::class_<PreparedExchange>(m, "PreparedExchange").def("launch", &PreparedExchange::launch);
   m.def("prepare_exchange", &prepare_exchange);
+  m.attr("LEAST_SLOT_BYTES") = uzip::gpu::kLeastSlotBytes;
+  m.attr("MOST_SLOT_BYTES") = uzip::gpu::kMostSlotBytes;
+  m.attr("PIPE_SLOTS") = uzip::gpu::kPipeSlots;
+  m.attr("PIPE_WORD_BYTES") = sizeof(uzip::gpu::PipeWord);
+  m.attr("PIPE_HEAD_WORDS") = sizeof(uzip::gpu::PipeHead) / sizeof(uzip::gpu::PipeWord);
+  m.def("pipe_region_bytes", &uzip::gpu::PipeRegion::bytes);
+  m.def("pipe_device_bytes", &uzip::gpu::pipe_device_bytes);
+  py::class_<PreparedPipes>(m, "PreparedPipes").def("launch", &PreparedPipes::launch);
+  m.def("prepare_pipes", &prepare_pipes);
   // Any call may meet a lock that a thread which waits for the device holds.
   using Released = py::call_guard<py::gil_scoped_release>;
+  m.def("open_pipe", &open_pipe, Released());
+  m.def("close_pipe", &close_pipe, Released());
+  m.def("settle_pipe", &settle_pipe, Released());
+  m.def("count_queued", &count_queued);
+  m.def("found_by", &found_by);
   m.def("device_count", &device_count, Released());
   m.def("current_device", &current_device, Released());
   m.def("place", &place, Released());

@@ -50,8 +50,11 @@ struct DecodeOptions {
 const char* encode(const void* values, uint64_t count, DType dtype, void* frame,
                    EncodeScratch* scratch, const EncodeOptions& options, void* stream);
 
-// Writes the values of the frame of `frame_bytes` bytes, aligned to 16, and the status. The values
-// are unspecified where it is not kOk.
+// With the room that a frame has: in place of its size, which only the device knows.
+constexpr uint64_t kAtMost = uint64_t{1} << 63;
+
+// Writes the values of the frame of `frame_bytes` bytes, or kAtMost, aligned to 16, and the status.
+// The values are unspecified where it is not kOk.
 const char* decode(const void* frame, uint64_t frame_bytes, DType dtype, uint64_t count,
                    void* values, uint32_t* status, const DecodeOptions& options, void* stream);
 

@@ -257,8 +257,9 @@ UZIP_DEVICE void decode_ans(Frame frame, Destination destination, uint32_t* stat
 
 template <DType kDType>
 UZIP_KERNEL(kThreads, kResident<kDType>)
-decode_kernel(Frame frame, DType dtype, Destination destination, uint32_t* status) {
-  const Header header = *reinterpret_cast<const Header*>(frame.bytes);
+decode_kernel(Frame given, DType dtype, Destination destination, uint32_t* status) {
+  const Header header = *reinterpret_cast<const Header*>(given.bytes);
+  const Frame frame{given.bytes, told_size(given.size, header)};
   const FrameStatus found = check_header(header, frame.size, dtype, destination.count);
   if (found != FrameStatus::kOk) {
     if (block_index() == 0 && thread_index() == 0) report(status, found);

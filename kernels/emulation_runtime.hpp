@@ -456,6 +456,30 @@ inline Error_t StreamWaitEvent(Stream_t stream, Event_t event, unsigned) {
   });
 }
 
+// As an event's wait. Others write the word: this process' streams, and those of other processes.
+inline Error_t StreamWaitWord(Stream_t stream, const uint32_t* word, uint32_t value) {
+  const Lock lock(mutex);
+  return enqueue(stream, [=] {
+    static bool stepping = false;  // one such wait lets all others go on
+    const auto there = [=] {
+      return static_cast<int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) >= 0;
+    };
+    if (!there() && !stepping) {
+      stepping = true;
+      step_others();
+      stepping = false;
+    }
+    return there();
+  });
+}
+inline Error_t StreamWriteWord(Stream_t stream, uint32_t* word, uint32_t value) {
+  const Lock lock(mutex);
+  return enqueue(stream, [=] {
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+    return true;
+  });
+}
+
 }  // namespace uzip::gpu::emulation
 
 namespace uzip::gpu {
@@ -467,6 +491,14 @@ inline emulation::MemoryType memory_type(const PointerAttributes& attributes) {
   return attributes.type;
 }
 inline bool has_context(int) { return true; }
+inline const char* stream_wait_word(void* stream, const uint32_t* word, uint32_t value) {
+  const auto status = emulation::StreamWaitWord(stream, word, value);
+  return status == emulation::Success ? nullptr : emulation::GetErrorString(status);
+}
+inline const char* stream_write_word(void* stream, uint32_t* word, uint32_t value) {
+  const auto status = emulation::StreamWriteWord(stream, word, value);
+  return status == emulation::Success ? nullptr : emulation::GetErrorString(status);
+}
 inline emulation::Error_t allocate_fine_grained(void** memory, size_t bytes) {
   return emulation::Malloc(memory, bytes);
 }

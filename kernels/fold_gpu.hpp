@@ -211,14 +211,15 @@ struct OpenInput {
       return FrameStatus::kOk;
     }
     const Header header = *reinterpret_cast<const Header*>(bytes);
-    const FrameStatus found = check_header(header, input.frame_bytes, kDType, count);
+    const uint64_t frame_bytes = told_size(input.frame_bytes, header);
+    const FrameStatus found = check_header(header, frame_bytes, kDType, count);
     if (found != FrameStatus::kOk) return found;
     if (static_cast<Codec>(header.codec) == Codec::kRaw) {
       *opened = of_values(bytes + kHeaderBytes, count);
-      return input.frame_bytes == bound(count, kDType) ? FrameStatus::kOk : FrameStatus::kSections;
+      return frame_bytes == bound(count, kDType) ? FrameStatus::kOk : FrameStatus::kSections;
     }
     if (static_cast<Codec>(header.codec) != Codec::kTier) return FrameStatus::kCodec;
-    const TierFrame<kDType> tier({bytes, input.frame_bytes}, header);
+    const TierFrame<kDType> tier({bytes, frame_bytes}, header);
     *opened = {tier, nullptr, tier.remainder(), parameters_of(header), tier.menu_of(header), false};
     return tier.sizes_add_up() ? FrameStatus::kOk : FrameStatus::kSections;
   }

@@ -45,6 +45,14 @@ UZIP_DEVICE bool has_valid_parameters(const Header& header, FloatFormat format) 
   return header.menu < kMenus && seen == 0xFFFF;
 }
 
+// The size of a frame: as it was given, or, where that is the room for it, as its header says. A
+// frame that is larger than its room does not have the size of its header then.
+UZIP_DEVICE uint64_t told_size(uint64_t given, const Header& header) {
+  if ((given & kAtMost) == 0) return given;
+  const uint64_t room = given & ~kAtMost;
+  return header.frame_bytes < room ? header.frame_bytes : room;
+}
+
 UZIP_DEVICE FrameStatus check_header(const Header& header, uint64_t size, DType dtype,
                                      uint64_t count) {
   uint32_t reserved = 0;

@@ -48,6 +48,7 @@
 #if UZIP_GPU_SOURCE
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #if defined(UZIP_EMULATION)
 #include "emulation_gpu.hpp"
@@ -347,10 +348,17 @@ inline int current_device() {
   return device;
 }
 
-// Blocks of a kernel that the current device holds at a time, at least 1.
+// What is found out about a kernel on a device; asked again, it takes no call of the driver.
+struct Residence {
+  const void* kernel;
+  int device;
+  int threads;
+  size_t shared_bytes;
+  int blocks;
+};
+
 template <typename Kernel>
-int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
-  const int device = current_device();
+int find_resident_blocks(Kernel kernel, int threads, size_t shared_bytes, int device) {
   int processors = 1;
   int blocks = 1;
   (void)UZIP_VENDOR(DeviceGetAttribute)(&processors, UZIP_MULTIPROCESSORS, device);
@@ -361,6 +369,23 @@ int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
   (void)UZIP_VENDOR(OccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, kernel, threads,
                                                                shared_bytes);
   return blocks * processors > 0 ? blocks * processors : 1;
+}
+
+// Blocks of a kernel that the current device holds at a time, at least 1.
+template <typename Kernel>
+int resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
+  thread_local std::vector<Residence> known;
+  const int device = current_device();
+  const auto* function = reinterpret_cast<const void*>(kernel);
+  for (const Residence& one : known) {
+    if (one.kernel == function && one.device == device && one.threads == threads &&
+        one.shared_bytes == shared_bytes) {
+      return one.blocks;
+    }
+  }
+  const int blocks = find_resident_blocks(kernel, threads, shared_bytes, device);
+  known.push_back({function, device, threads, shared_bytes, blocks});
+  return blocks;
 }
 
 // Whether a block may have more than 64 KiB of shared memory; and whether code for a menu compiles
@@ -451,6 +476,17 @@ inline hipError_t device_uuid(int device, unsigned char uuid[16]) {
   return status;
 }
 
+// The word should be the driver's signal memory, or such as the device's packet processors reach.
+inline const char* stream_wait_word(Stream stream, const uint32_t* word, uint32_t value) {
+  const hipError_t status = hipStreamWaitValue32(stream, const_cast<uint32_t*>(word), value,
+                                                 hipStreamWaitValueGte, 0xFFFFFFFF);
+  return status == hipSuccess ? nullptr : hipGetErrorString(status);
+}
+inline const char* stream_write_word(Stream stream, uint32_t* word, uint32_t value) {
+  const hipError_t status = hipStreamWriteValue32(stream, word, value, 0);
+  return status == hipSuccess ? nullptr : hipGetErrorString(status);
+}
+
 using PointerAttributes = hipPointerAttribute_t;
 
 inline bool is_managed(const PointerAttributes& attributes) { return attributes.isManaged != 0; }
@@ -480,21 +516,45 @@ inline bool is_managed(const PointerAttributes& attributes) {
 }
 inline cudaMemoryType memory_type(const PointerAttributes& attributes) { return attributes.type; }
 
+// A function of the driver's own interface, as it was since a version; null if it is not there.
+template <typename Function>
+Function* driver_function(const char* name, int version) {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+  (void)cudaGetDriverEntryPointByVersion(name, &entry, static_cast<unsigned>(version),
+                                         cudaEnableDefault, &found);
+#elif CUDART_VERSION >= 12000
+  (void)version;
+  (void)cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found);
+#endif
+  return reinterpret_cast<Function*>(entry);
+}
+
+// Operations of a stream on a word that the device reaches.
+using WordOperation = int(Stream stream, unsigned long long word, uint32_t value, unsigned flags);
+inline const char* operate_on_word(WordOperation* operation, Stream stream, const uint32_t* word,
+                                   uint32_t value, unsigned flags) {
+  if (operation == nullptr) return "the driver has no streams that wait for memory";
+  const auto address = static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(word));
+  return operation(stream, address, value, flags) == 0 ? nullptr
+                                                       : "the driver refuses a word of a stream";
+}
+inline const char* stream_wait_word(Stream stream, const uint32_t* word, uint32_t value) {
+  static const auto wait = driver_function<WordOperation>("cuStreamWaitValue32", 12000);
+  constexpr unsigned kGreaterOrEqual = 0;  // around the largest number
+  return operate_on_word(wait, stream, word, value, kGreaterOrEqual);
+}
+inline const char* stream_write_word(Stream stream, uint32_t* word, uint32_t value) {
+  static const auto write = driver_function<WordOperation>("cuStreamWriteValue32", 12000);
+  return operate_on_word(write, stream, word, value, 0);  // behind a fence
+}
+
 // Whether a device has this process' context, which takes hundreds of megabytes. Only the driver's
 // own interface tells without making one; true where it cannot be asked.
 inline bool has_context(int device) {
-  using GetState = int (*)(int device, unsigned* flags, int* active);
-  static const auto get_state = [] {
-    void* entry = nullptr;
-    constexpr auto kName = "cuDevicePrimaryCtxGetState";
-    cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 12050
-    (void)cudaGetDriverEntryPointByVersion(kName, &entry, 7000, cudaEnableDefault, &found);
-#elif CUDART_VERSION >= 12000
-    (void)cudaGetDriverEntryPoint(kName, &entry, cudaEnableDefault, &found);
-#endif
-    return reinterpret_cast<GetState>(entry);
-  }();
+  using GetState = int(int device, unsigned* flags, int* active);
+  static const auto get_state = driver_function<GetState>("cuDevicePrimaryCtxGetState", 7000);
   unsigned flags = 0;
   int active = 0;
   return get_state == nullptr || get_state(device, &flags, &active) != 0 || active != 0;

@@ -17,7 +17,7 @@ constexpr uint64_t kPlainValues = ~uint64_t{0};
 // kPlainValues, values aligned to their own size.
 struct FoldInput {
   const void* memory;
-  uint64_t frame_bytes;
+  uint64_t frame_bytes;  // or kAtMost
 };
 
 // A fold of tensors of `count` values, in the order of the inputs. More than kMaxInputs are folded

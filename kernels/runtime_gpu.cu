@@ -136,6 +136,18 @@ const char* set_bytes(void* memory, int value, size_t bytes, int device, void* s
       device, [&] { return UZIP_VENDOR(MemsetAsync)(memory, value, bytes, stream_of(stream)); });
 }
 
+const char* wait_for_word(const uint32_t* word, uint32_t value, int device, void* stream) {
+  const OnDevice current(device);
+  return current.failure() != nullptr ? current.failure()
+                                      : stream_wait_word(stream_of(stream), word, value);
+}
+
+const char* write_word(uint32_t* word, uint32_t value, int device, void* stream) {
+  const OnDevice current(device);
+  return current.failure() != nullptr ? current.failure()
+                                      : stream_write_word(stream_of(stream), word, value);
+}
+
 const char* create_event(int device, void** event) {
   UZIP_VENDOR(Event_t) made{};
   const char* failure = on_device(device, [&] {

@@ -65,6 +65,12 @@ const char* find_capturing(void* stream, int device, bool* capturing);
 const char* copy(void* to, const void* from, size_t bytes, int device, void* stream);
 const char* set_bytes(void* memory, int value, size_t bytes, int device, void* stream);
 
+// Queued in the stream: that it waits until a word of page-locked memory, as the device finds it,
+// is `value` or at most 2^31 - 1 further on; that the word becomes `value`, and all that was
+// written before is there by then.
+const char* wait_for_word(const uint32_t* word, uint32_t value, int device, void* stream);
+const char* write_word(uint32_t* word, uint32_t value, int device, void* stream);
+
 // An event stands for what was queued in a stream of its device when it was recorded last; before
 // that it counts as done.
 const char* create_event(int device, void** event);

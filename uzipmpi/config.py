@@ -61,17 +61,17 @@ class Config:
     transport
         How the values of GPU buffers reach a peer. ``mpi-host``: through host memory, with any MPI;
         ``mpi-device``: handed to an MPI that takes GPU memory; ``ipc``: by kernels of GPUs that
-        reach each other's memory; ``shm``: by kernels as well, through memory of the host, where
-        each rank has a GPU of its own. ``auto``: blocking collectives by ``ipc`` or else ``shm``
+        reach each other's memory; ``shm``: by copy engines, through memory of the host, where each
+        rank has a GPU of its own. ``auto``: blocking collectives by ``ipc`` or else ``shm``
         where one of them works, all else by ``mpi-device`` if MPI takes GPU memory, or
         ``mpi-host``.
     max_sms
         Most multiprocessors of a GPU that a kernel may occupy; 0: all.
     max_staging_bytes
         Most memory of a GPU that holds frames on their way. Larger tensors are cut. Exchanges by
-        ``ipc`` have as much, per communicator, and by ``shm`` of the host's.
+        ``ipc`` have as much, per communicator, and by ``shm`` half as much of the host's besides.
     timeout
-        Seconds after which a kernel gives up waiting for its peer's.
+        Seconds after which an exchange gives up waiting for its peer's.
     log
         Level of the logger ``uzipmpi``.
 

@@ -24,10 +24,13 @@ class LinkedRank:
     ) -> None:
         self.rank = rank
         self.device = rank % gpu_half().device_count()
-        self.links = link.Links(self.device, rank, size, staging_bytes, memory)
+        self.links = self._links(rank, size, staging_bytes, memory)
         self.stream = Stream(self.device)
         self._guarded: list[tuple[DeviceMemory, int]] = []
         self._statuses: list[Bytes] = []
+
+    def _links(self, rank: int, size: int, staging_bytes: int, memory: str) -> Any:
+        return link.Links(self.device, rank, size, staging_bytes, memory)
 
     def put(self, values: Bytes, offset: int = 0) -> DeviceMemory:
         """Return a guarded copy of bytes, ``offset`` bytes behind a multiple of 16."""
