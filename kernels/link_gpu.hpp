@@ -135,8 +135,14 @@ struct Ledger {
     return sent_acknowledgements(slots) + slots;
   }
 
+  // How often a slot was used for records whose values were read, for who replaces them.
+  UZIP_HD uint64_t* reads(uint32_t slots, bool through_host) {
+    const uint64_t mirror = through_host ? uint64_t{24} * slots : 0;
+    return reinterpret_cast<uint64_t*>(reinterpret_cast<uint8_t*>(this + 1) + mirror);
+  }
+
   UZIP_HD static uint64_t bytes(int slots_log2, bool through_host) {
-    return sizeof(Ledger) + (through_host ? uint64_t{24} << slots_log2 : 0);
+    return sizeof(Ledger) + (uint64_t{through_host ? 32u : 8u} << slots_log2);
   }
 };
 
@@ -163,6 +169,7 @@ struct Link {
   UZIP_HD uint32_t* sent_acknowledgements() const {
     return through_host ? ledger->sent_acknowledgements(here.slots()) : there.acknowledgements();
   }
+  UZIP_HD uint64_t* reads() const { return ledger->reads(here.slots(), through_host); }
   // Of the blocks of a message the last is the couriers', where there are any.
   UZIP_HD uint32_t workers(uint32_t blocks) const { return through_host ? blocks - 1 : blocks; }
 };
