@@ -180,7 +180,7 @@ int set_messages(const std::vector<MessageFields>& fields, uzip::gpu::Message* m
   check_number("messages in one direction", fields.size());
   for (size_t i = 0; i < fields.size(); ++i) {
     const auto& [link, values, count] = fields[i];
-    messages[i] = {link, pointer<uint8_t>(values), count, 0, 0};
+    messages[i] = {link, pointer<uint8_t>(values), count, 0, 0, {}};
   }
   return static_cast<int>(fields.size());
 }

@@ -127,10 +127,27 @@ void each_part(Exchange* exchange, const Give& give) {
   }
 }
 
+inline bool is_through_host(const Exchange& exchange) {
+  return exchange.n_links > 0 && exchange.links[0].through_host;
+}
+
+inline void cut(Exchange* exchange) {
+  const int itemsize = float_format(exchange->dtype).itemsize;
+  const bool through_host = is_through_host(*exchange);
+  const auto records = [&](uint64_t count) { return Records::of(count, itemsize, through_host); };
+  for (int i = 0; i < exchange->n_sends; ++i) {
+    exchange->sends[i].records = records(exchange->sends[i].count);
+  }
+  for (int i = 0; i < exchange->n_receives; ++i) {
+    exchange->receives[i].records = records(exchange->receives[i].count);
+  }
+  exchange->fold.records = records(exchange->fold.count);
+}
+
 // Deals out the blocks; returns how many they are.
 inline int divide(Exchange* exchange, int most) {
   const int itemsize = float_format(exchange->dtype).itemsize;
-  const bool through_host = exchange->n_links > 0 && exchange->links[0].through_host;
+  const bool through_host = is_through_host(*exchange);
   uint64_t costs = 0;
   uint64_t records = 0;
   uint32_t parts = 0;
@@ -197,7 +214,7 @@ Shape choose_shape(int max_blocks, int at_once) {
 inline bool is_short_of_blocks(const Exchange& exchange) {
   constexpr int kFewBlocks = 48;
   constexpr uint64_t kSmall = uint64_t{128} << 20;
-  if (exchange.n_links > 0 && exchange.links[0].through_host) return false;
+  if (is_through_host(exchange)) return false;
   const int most = exchange.options.max_blocks;
   bool small = true;
   for (int i = 0; i < exchange.n_sends; ++i) {
@@ -209,6 +226,7 @@ inline bool is_short_of_blocks(const Exchange& exchange) {
 template <DType kDType, bool kFolds>
 const char* launch_roles(Exchange exchange, void* stream) {
   exchange.hurries = exchange.options.menu < 0 && is_short_of_blocks(exchange);
+  cut(&exchange);
   const Shape shape = choose_shape<kDType, kFolds>(exchange.options.max_blocks, exchange.at_once);
   const int parts = divide(&exchange, shape.blocks * shape.packed);
   return launch_together(exchange_kernel<kDType, kFolds>, (parts + shape.packed - 1) / shape.packed,

@@ -17,8 +17,9 @@ struct Message {
   int link;
   uint8_t* values;  // aligned to their own size; only read where they are sent
   uint64_t count;
-  uint32_t first_block;  // of those that work on it, which exchange() fills in
+  uint32_t first_block;  // of those that work on it, which launches fill in, as what follows
   uint32_t blocks;
+  Records records;
 };
 
 // A fold of tensors in rank order: this rank's own is in memory, the others come from peers. The
@@ -35,6 +36,7 @@ struct LinkFold {
   uint64_t count;
   uint32_t first_block;
   uint32_t blocks;
+  Records records;
 };
 
 // What is copied meanwhile in this GPU's memory.

@@ -417,7 +417,7 @@ template <DType kDType>
 UZIP_DEVICE_CALL void fold_part(const Exchange& exchange) {
   const LinkFold& fold = exchange.fold;
   const bool through_host = exchange.n_links > 0 && exchange.links[0].through_host;
-  const auto records = Records::of(fold.count, float_format(kDType).itemsize, through_host);
+  const Records& records = fold.records;
   const uint32_t workers = through_host ? fold.blocks - 1 : fold.blocks;
   const uint32_t block = block_index() - fold.first_block;
   const bool carries = block >= workers;

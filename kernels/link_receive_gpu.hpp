@@ -557,7 +557,7 @@ UZIP_DEVICE int menu_of_incoming() {
 template <DType kDType>
 UZIP_DEVICE_CALL void receive_part(const Exchange& exchange, const Message& message) {
   const Link& link = LinkBlock::get().links[message.link];
-  const auto records = Records::of(message.count, float_format(kDType).itemsize, link.through_host);
+  const Records& records = message.records;
   const uint32_t workers = link.workers(message.blocks);
   const uint32_t block = block_index() - message.first_block;
   const bool carries = block >= workers;

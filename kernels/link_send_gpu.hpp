@@ -177,8 +177,7 @@ class Sender {
         aligned_(is_aligned(message.values, kAlignment)),
         link_(message.link),
         sequence_(sequence),
-        records_(Records::of(message.count, kFormat.itemsize,
-                             LinkBlock::get().links[message.link].through_host)),
+        records_(message.records),
         turns_(turns),
         lane_(thread_index() % kLanes) {}
 
@@ -456,7 +455,7 @@ UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message
   const int lane = thread_index() % kLanes;
   const uint32_t block = block_index() - message.first_block;
   const Link& link = room.block.links[message.link];
-  const auto records = Records::of(message.count, float_format(kDType).itemsize, link.through_host);
+  const Records& records = message.records;
   const uint32_t workers = link.workers(message.blocks);
   const bool carries = block >= workers;
   if (thread_index() == 0) room.block.failed = room.block.is_aborted(message.link, carries);
