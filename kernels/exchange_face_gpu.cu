@@ -92,9 +92,10 @@ struct Launch {
 const char* exchange(Exchange exchange, void* stream) {
   if (exchange.at_once < 1) return "expected one launch at a time at least";
   if (exchange.n_links < 0 || exchange.n_links > kMaxPeers) return "expected at most 8 links";
-  for (const char* failure : {check_messages(exchange.sends, exchange.n_sends, exchange),
-                              check_messages(exchange.receives, exchange.n_receives, exchange),
-                              check_fold(exchange), check_directions(exchange), check_in_place(exchange)}) {
+  for (const char* failure :
+       {check_messages(exchange.sends, exchange.n_sends, exchange),
+        check_messages(exchange.receives, exchange.n_receives, exchange), check_fold(exchange),
+        check_directions(exchange), check_in_place(exchange)}) {
     if (failure != nullptr) return failure;
   }
   if (exchange.n_sends == 0 && exchange.n_receives == 0 && !exchange.folds &&

@@ -242,9 +242,7 @@ class PairFolder {
     left_ = Tiles::records().tiles_of(record_);
   }
   UZIP_DEVICE uint32_t next_tile() const { return left_ == 1 ? next_ : tile_ + 1; }
-  UZIP_DEVICE void ask_for_next() const {
-    Tiles::ask_for_own(next_tile(), turn_after(own_turn_));
-  }
+  UZIP_DEVICE void ask_for_next() const { Tiles::ask_for_own(next_tile(), turn_after(own_turn_)); }
 
   template <int kMenu>
   UZIP_DEVICE static bool can_add(const ArrivedTile& arrived) {
@@ -315,8 +313,8 @@ UZIP_DEVICE void fold_pairs(const WorkerTurns& turns) {
 struct FoldTurn {
   uint32_t record;
   uint32_t tile;
-  bool is_last;   // of the record
-  bool partial;   // the values behind the last whole tile
+  bool is_last;  // of the record
+  bool partial;  // the values behind the last whole tile
 };
 
 template <DType kDType>
@@ -391,21 +389,38 @@ UZIP_DEVICE_CALL void fold_many(WorkerTurns turns) {
 // Of the message that a fold replaces: the fold's blocks must know its place, so they count among
 // those that work on it. By one thread.
 struct Replaced {
+  int link;
   Ledger* ledger;
   Progress before;
+  uint32_t blocks;
   bool is_last;
 
   template <DType kDType>
   UZIP_DEVICE static Replaced of(const Exchange& exchange) {
     ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
     room.reads = nullptr;
-    if (!exchange.in_place) return {nullptr, {}, false};
+    if (!exchange.in_place) return {};
     const Message& message = exchange.sends[0];
     const Link& link = room.block.links[message.link];
     const Progress before = link.ledger->sent;
     room.reads = link.reads();
     room.sent = before.records;
-    return {link.ledger, before, LinkBlock::is_last(&link.ledger->sent, blocks_of_sent(exchange, message))};
+    const uint32_t blocks = blocks_of_sent(exchange, message);
+    return {message.link, link.ledger, before, blocks,
+            LinkBlock::is_last(&link.ledger->sent, blocks)};
+  }
+  // Until all of the sender's blocks have chosen how to code, for which each looks at values from
+  // everywhere: they must choose alike. False: they do not.
+  UZIP_DEVICE bool wait_for_choice() const {
+    if (ledger == nullptr) return true;
+    // Couriers, who do not choose, come last.
+    const uint32_t choosing = blocks - (LinkBlock::get().links[link].through_host ? 1 : 0);
+    const bool chosen = LinkBlock::get().wait(link, [&] {
+      return load_acquire_system(&ledger->sent.messages) != before.messages ||
+             load_relaxed_system(&ledger->sent.blocks) >= choosing;
+    });
+    fence_device();
+    return chosen;
   }
   UZIP_DEVICE void close(uint32_t records) const {
     if (is_last) advance(&ledger->sent, before.messages + 1, before.records + records);
@@ -426,6 +441,7 @@ UZIP_DEVICE_CALL void fold_part(const Exchange& exchange) {
   if (thread_index() == 0) {
     LinkFoldRoom<kDType>::get().begin(fold);
     replaced = Replaced::of<kDType>(exchange);
+    if (!replaced.wait_for_choice()) LinkBlock::get().failed = true;
   }
   if (open_all<kDType>(exchange, fold.links, fold.n_peers, fold.count, records, fold.blocks,
                        carries, &is_last)) {

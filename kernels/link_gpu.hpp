@@ -135,7 +135,7 @@ struct Ledger {
     return sent_acknowledgements(slots) + slots;
   }
 
-  // How often a slot was used for records whose values were read, for who replaces them.
+  // By slot, how often it was used for records whose values were read: for who replaces them.
   UZIP_HD uint64_t* reads(uint32_t slots, bool through_host) {
     const uint64_t mirror = through_host ? uint64_t{24} * slots : 0;
     return reinterpret_cast<uint64_t*>(reinterpret_cast<uint8_t*>(this + 1) + mirror);

@@ -48,9 +48,10 @@ template <DType kDType>
 struct ReceiveRoom {
   LinkBlock block;
   Records records;
-  uint8_t* values;        // where those of a message go
-  const uint64_t* reads;  // of the records that this rank sends, if what comes replaces them; or null
-  uint64_t sent;          // of record 0 of these among all of the link
+  uint8_t* values;  // where those of a message go
+  // If what comes replaces what this rank sends: which records of that were read; else null.
+  const uint64_t* reads;
+  uint64_t sent;  // sequence of record 0 of that
   Incoming<kDType> incoming[kMaxPeers];
   DecodeTables tables;
   ReceiveWarpRoom<kDType> warps[kWarps];
@@ -107,9 +108,7 @@ class Fetcher {
     if (is_last && lane() == 0) acknowledge(record);
     return true;
   }
-  UZIP_DEVICE ArrivedTile taken() const {
-    return {peer(), TileEntry::of(here_, 0), stage(turn_)};
-  }
+  UZIP_DEVICE ArrivedTile taken() const { return {peer(), TileEntry::of(here_, 0), stage(turn_)}; }
   // Between the records of a warp.
   UZIP_DEVICE uint32_t step() const { return step_; }
 
@@ -226,8 +225,9 @@ class Fetcher {
     return is_known(looker);
   }
 
+  // The sender may be a round ahead: what the peer has taken, this rank need not have.
   UZIP_DEVICE static bool is_read(const uint64_t* reads, const RecordPlace& place) {
-    return load_acquire_system(reads + place.slot) == uint64_t{place.round} + 1;
+    return load_acquire_system(reads + place.slot) > place.round;
   }
 
   // Each lane looks at the flag of one of its peer's next records. Of a single peer, the next lanes

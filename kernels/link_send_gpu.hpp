@@ -362,9 +362,10 @@ UZIP_DEVICE void raise_flags(Mailboxes& mail, const Link& link, uint64_t* reads,
       for (; published != posted; ++published) {
         const uint64_t record = sequence + turns.first + uint64_t{published} * turns.step;
         const auto place = RecordPlace::of(record, link.here.slots_log2);
+        // First, as the slot is used again only after the flag.
+        if (reads != nullptr) store_relaxed_system(reads + place.slot, uint64_t{place.round} + 1);
         store_relaxed_system(link.sent_flags() + place.slot,
                              load_relaxed_block(&mail.flags[worker][published % kMailboxRecords]));
-        if (reads != nullptr) store_relaxed_system(reads + place.slot, uint64_t{place.round} + 1);
       }
       if (has_worker) store_release_block(&mail.published[worker], published);
     } else if (any32(!left)) {
@@ -479,8 +480,8 @@ UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message
     sync_lanes();
     if (!room.block.failed) {
       const auto turns = WorkerTurns::of(records.all(), block, workers, lane, kSenders);
-      raise_flags(room.mail, link, exchange.in_place ? link.reads() : nullptr, before.records, turns,
-                  lane);
+      raise_flags(room.mail, link, exchange.in_place ? link.reads() : nullptr, before.records,
+                  turns, lane);
     }
     if (is_last) advance(progress, before.messages + 1, before.records + records.all());
   } else if (!room.block.failed) {

@@ -292,6 +292,24 @@ def test_a_fold_replaces_what_is_sent(memory: str) -> None:
     assert not any(finish(ranks))
 
 
+def test_a_sender_may_be_far_ahead_of_a_fold_in_place() -> None:
+    """One folds with few warps what is slow to decode, and sends what is soon there, to many."""
+    ranks = linked(2, 150_000)
+    tensors = [tensor_of("normal", DType.BFLOAT16, 300 * TILE, rank) for rank in range(2)]
+    places = [rank.put(tensor.memory) for rank, tensor in zip(ranks, tensors, strict=True)]
+    for rank, place, codec, blocks in zip(ranks, places, ("raw", "tier"), (2, 9), strict=True):
+        rank.exchange(
+            DType.BFLOAT16,
+            sends=[(1 - rank.rank, place)],
+            fold=link.Fold("max", place, place),
+            codec=codec,
+            max_blocks=blocks,
+        )
+    for rank, place in zip(ranks, places, strict=True):
+        assert (rank.get(place) == folded("max", tensors)).all()
+    assert not any(finish(ranks))
+
+
 def test_what_a_fold_replaces_goes_to_a_single_peer() -> None:
     ranks = linked(3)
     place = ranks[0].put(np.zeros(4096, np.uint8))
