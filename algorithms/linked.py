@@ -16,7 +16,7 @@ from uzipmpi.algorithms.gpu_steps import memory_of
 from uzipmpi.algorithms.operators import Operator, Predefined
 from uzipmpi.config import Config
 from uzipmpi.kernels.device import DeviceMemory, Stream
-from uzipmpi.kernels.link import Fold
+from uzipmpi.kernels.link import Copy, Fold
 from uzipmpi.transports.ipc import Job, Route
 from uzipmpi.transports.transfer import Ready
 from uzipmpi.typing import DType, Tensor
@@ -31,15 +31,14 @@ class Step(Protocol):
         """Queue it."""
 
 
-class Copy(NamedTuple):
-    """A copy in a GPU's memory, which the step does not keep alive."""
+class CopyStep(NamedTuple):
+    """A copy on its own."""
 
-    destination: DeviceMemory
-    source: DeviceMemory
+    copy: Copy
 
     def queue(self, stream: Stream) -> None:
         """Queue it."""
-        stream.copy(self.destination, self.source)
+        stream.copy(self.copy.destination, self.copy.source)
 
 
 @dataclass(frozen=True)
@@ -87,10 +86,13 @@ class Plan:
         receives: Sequence[tuple[int, Tensor]] = (),
         fold: Fold | None = None,
         dtype: DType | None = None,
+        copy: Copy | None = None,
     ) -> None:
         """Add one exchange; what is empty is left out on both ends."""
         jobs = [pair for pair in (*sends, *receives) if pair[1].nbytes]
         if not jobs and (fold is None or not fold.out.nbytes):
+            if copy is not None:
+                self.steps.append(CopyStep(copy))
             return
         exchange = self.route.prepare(
             jobs[0][1].dtype if dtype is None else dtype,
@@ -98,14 +100,10 @@ class Plan:
             sends=_jobs(sends),
             receives=_jobs(receives),
             fold=fold,
+            copy=copy,
             word=self.word,
         )
         self.steps.append(exchange)
-
-    def copy(self, source: Tensor, destination: Tensor) -> None:
-        """Add the copy of a rank's own part, unless it is in place."""
-        if memory_of(source).address != memory_of(destination).address:
-            self.steps.append(Copy(_bare(destination), _bare(source)))
 
     def queue(self, stream: Stream) -> None:
         """Queue all steps.
@@ -125,8 +123,8 @@ class Plan:
 
 
 def allreduce(plan: Plan, send: Tensor, recv: Tensor, op: Operator) -> None:
-    """Reduce on all ranks: each folds all values, or, more ranks than two or in place, a shard."""
-    if plan.size == 2 and memory_of(send).address != memory_of(recv).address:
+    """Reduce on all ranks: each folds all values, or, more ranks than two, a shard."""
+    if plan.size == 2:
         fold = plan.fold(op, send, recv)
         plan.exchange([(peer, send) for peer in plan.peers], fold=fold, dtype=send.dtype)
         return
@@ -155,17 +153,19 @@ def reduce(plan: Plan, send: Tensor, recv: Tensor | None, op: Operator, root: in
 
 def allgather(plan: Plan, send: Tensor, recvs: Sequence[Tensor]) -> None:
     """Give all ranks' values to all ranks."""
-    plan.copy(send, recvs[plan.rank])
     plan.exchange(
-        [(peer, send) for peer in plan.peers], [(peer, recvs[peer]) for peer in plan.peers]
+        [(peer, send) for peer in plan.peers],
+        [(peer, recvs[peer]) for peer in plan.peers],
+        copy=_copy(send, recvs[plan.rank]),
     )
 
 
 def alltoall(plan: Plan, sends: Sequence[Tensor], recvs: Sequence[Tensor]) -> None:
     """Give every rank its own part of all ranks' values."""
-    plan.copy(sends[plan.rank], recvs[plan.rank])
     plan.exchange(
-        [(peer, sends[peer]) for peer in plan.peers], [(peer, recvs[peer]) for peer in plan.peers]
+        [(peer, sends[peer]) for peer in plan.peers],
+        [(peer, recvs[peer]) for peer in plan.peers],
+        copy=_copy(sends[plan.rank], recvs[plan.rank]),
     )
 
 
@@ -182,8 +182,9 @@ def gather(plan: Plan, send: Tensor, recvs: Sequence[Tensor] | None, root: int) 
     if plan.rank != root:
         plan.exchange([(root, send)])
     elif recvs is not None:
-        plan.copy(send, recvs[root])
-        plan.exchange(receives=[(peer, recvs[peer]) for peer in plan.peers])
+        plan.exchange(
+            receives=[(peer, recvs[peer]) for peer in plan.peers], copy=_copy(send, recvs[root])
+        )
 
 
 def scatter(plan: Plan, sends: Sequence[Tensor] | None, recv: Tensor, root: int) -> None:
@@ -191,8 +192,7 @@ def scatter(plan: Plan, sends: Sequence[Tensor] | None, recv: Tensor, root: int)
     if plan.rank != root:
         plan.exchange(receives=[(root, recv)])
     elif sends is not None:
-        plan.copy(sends[root], recv)
-        plan.exchange([(peer, sends[peer]) for peer in plan.peers])
+        plan.exchange([(peer, sends[peer]) for peer in plan.peers], copy=_copy(sends[root], recv))
 
 
 def completed(stream: Stream, route: Route) -> Waits:
@@ -242,6 +242,13 @@ def plan(
     made = Plan(route, config, word(operation, op, root))
     OPERATIONS[operation](made, *arguments)
     return made
+
+
+def _copy(source: Tensor, destination: Tensor) -> Copy | None:
+    """Return the copy of a rank's own part, if there is one and it is not in place."""
+    if not source.nbytes or memory_of(source).address == memory_of(destination).address:
+        return None
+    return Copy(_bare(destination), _bare(source))
 
 
 def _bare(tensor: Tensor) -> DeviceMemory:

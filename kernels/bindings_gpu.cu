@@ -165,10 +165,11 @@ void encode_shards(const Addresses& values, const std::vector<uint64_t>& counts,
 
 // A link's regions, here and with the peer, and its ledger; a message's link, address and count; a
 // fold's operator, divisor, place among the peers, their links, addresses of its own values and of
-// the result, count.
+// the result, count; from where a copy goes where, bytes.
 using LinkAddresses = std::tuple<uint64_t, uint64_t, uint64_t>;
 using MessageFields = std::tuple<int, uint64_t, uint64_t>;
 using FoldFields = std::tuple<int, int, int, std::vector<int>, uint64_t, uint64_t, uint64_t>;
+using CopyFields = std::tuple<uint64_t, uint64_t, uint64_t>;
 
 void check_number(const char* what, size_t n) {
   if (n <= uzip::gpu::kMaxPeers) return;
@@ -180,7 +181,7 @@ int set_messages(const std::vector<MessageFields>& fields, uzip::gpu::Message* m
   check_number("messages in one direction", fields.size());
   for (size_t i = 0; i < fields.size(); ++i) {
     const auto& [link, values, count] = fields[i];
-    messages[i] = {link, pointer<uint8_t>(values), count, 0, 0};
+    messages[i] = {link, pointer<uint8_t>(values), count, 0, 0, {}};
   }
   return static_cast<int>(fields.size());
 }
@@ -230,7 +231,8 @@ PreparedExchange prepare_exchange(int dtype, uint32_t word, const std::string& c
                                   const std::vector<LinkAddresses>& links,
                                   const std::vector<MessageFields>& sends,
                                   const std::vector<MessageFields>& receives,
-                                  const std::optional<FoldFields>& fold, int device) {
+                                  const std::optional<FoldFields>& fold,
+                                  const std::optional<CopyFields>& copy, int device) {
   check_linked_codec(codec, menu);
   check_number("links", links.size());
   uzip::gpu::Exchange arguments{};
@@ -255,6 +257,10 @@ PreparedExchange prepare_exchange(int dtype, uint32_t word, const std::string& c
   arguments.n_receives = set_messages(receives, arguments.receives);
   arguments.folds = fold.has_value();
   if (fold) arguments.fold = make_link_fold(*fold);
+  if (copy) {
+    const auto& [from, to, bytes] = *copy;
+    arguments.copy = {pointer<uint8_t>(from), pointer<uint8_t>(to), bytes, 0, 0};
+  }
   return {arguments, device};
 }
 

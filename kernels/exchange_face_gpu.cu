@@ -59,6 +59,24 @@ const char* check_directions(const Exchange& exchange) {
   return free ? nullptr : "expected one message in each direction of a link";
 }
 
+// Whether the fold's result replaces what is sent.
+bool is_in_place(const Exchange& exchange) {
+  bool found = false;
+  for (int i = 0; i < exchange.n_sends; ++i) {
+    found = found || exchange.sends[i].values == exchange.fold.out;
+  }
+  return exchange.folds && exchange.fold.count != 0 && found;
+}
+
+const char* check_in_place(const Exchange& exchange) {
+  const LinkFold& fold = exchange.fold;
+  if (!is_in_place(exchange)) return nullptr;
+  const Message& message = exchange.sends[0];
+  const bool good = exchange.n_sends == 1 && fold.n_peers == 1 && message.link == fold.links[0] &&
+                    message.count == fold.count;
+  return good ? nullptr : "expected a result in place of all that is sent, and a single peer";
+}
+
 struct Launch {
   const Exchange& exchange;
   void* stream;
@@ -74,12 +92,17 @@ struct Launch {
 const char* exchange(Exchange exchange, void* stream) {
   if (exchange.at_once < 1) return "expected one launch at a time at least";
   if (exchange.n_links < 0 || exchange.n_links > kMaxPeers) return "expected at most 8 links";
-  for (const char* failure : {check_messages(exchange.sends, exchange.n_sends, exchange),
-                              check_messages(exchange.receives, exchange.n_receives, exchange),
-                              check_fold(exchange), check_directions(exchange)}) {
+  for (const char* failure :
+       {check_messages(exchange.sends, exchange.n_sends, exchange),
+        check_messages(exchange.receives, exchange.n_receives, exchange), check_fold(exchange),
+        check_directions(exchange), check_in_place(exchange)}) {
     if (failure != nullptr) return failure;
   }
-  if (exchange.n_sends == 0 && exchange.n_receives == 0 && !exchange.folds) return nullptr;
+  if (exchange.n_sends == 0 && exchange.n_receives == 0 && !exchange.folds &&
+      exchange.copy.bytes == 0) {
+    return nullptr;
+  }
+  exchange.in_place = is_in_place(exchange);
   // Bytes are not coded; any type of their size will do.
   const bool bytes = exchange.dtype == DType::kBytes;
   exchange.options.raw = exchange.options.raw || bytes;

@@ -12,6 +12,32 @@
 namespace uzip::gpu {
 namespace {
 
+// A block's part in a copy.
+UZIP_DEVICE void copy_part(const LocalCopy& copy) {
+  constexpr int kTogether = 8;  // chunks that a thread has under way
+  const uint64_t threads = uint64_t{copy.blocks} * kThreads;
+  const uint64_t index =
+      uint64_t{block_index() - copy.first_block} * kThreads + static_cast<uint32_t>(thread_index());
+  uint64_t copied = 0;
+  if (is_aligned(copy.from, kAlignment) && is_aligned(copy.to, kAlignment)) {
+    const uint64_t rounds = copy.bytes / kAlignment / (kTogether * threads);
+    const auto* from = reinterpret_cast<const Chunk*>(copy.from) + index;
+    auto* to = reinterpret_cast<Chunk*>(copy.to) + index;
+#pragma unroll 1
+    for (uint64_t round = 0; round < rounds; ++round) {
+      Chunk chunks[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) chunks[i] = from[static_cast<uint32_t>(i) * threads];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) to[static_cast<uint32_t>(i) * threads] = chunks[i];
+      from += kTogether * threads;
+      to += kTogether * threads;
+    }
+    copied = rounds * kTogether * threads * kAlignment;
+  }
+  copy_bytes(copy.to + copied, copy.from + copied, copy.bytes - copied, index, threads);
+}
+
 UZIP_DEVICE bool is_for(uint32_t first_block, uint32_t blocks) {
   return block_index() - first_block < blocks;
 }
@@ -42,6 +68,7 @@ exchange_kernel(UZIP_ARGUMENT Exchange exchange) {
       return receive_part<kDType>(exchange, message);
     }
   }
+  if (is_for(exchange.copy.first_block, exchange.copy.blocks)) return copy_part(exchange.copy);
   if constexpr (kFolds) {
     if (is_for(exchange.fold.first_block, exchange.fold.blocks)) fold_part<kDType>(exchange);
   }
@@ -72,9 +99,10 @@ class Division {
   uint32_t given_ = 0;
 };
 
-// What a byte costs in the blocks' time, to be folded or not.
+// What a byte costs in the blocks' time: to be folded, to come or go, to be copied.
 constexpr uint64_t kFoldCost = 8;
 constexpr uint64_t kMessageCost = 5;
+constexpr uint64_t kCopyCost = 1;
 
 // Calls give(count, cost, &first_block, &blocks) for each part.
 template <typename Give>
@@ -92,12 +120,34 @@ void each_part(Exchange* exchange, const Give& give) {
     const auto tensors = static_cast<uint64_t>(fold.n_peers + 1);
     give(fold.count, kFoldCost * tensors / 2, &fold.first_block, &fold.blocks);
   }
+  LocalCopy& copy = exchange->copy;
+  if (copy.bytes != 0) {
+    const auto itemsize = static_cast<uint64_t>(float_format(exchange->dtype).itemsize);
+    give(copy.bytes / itemsize, kCopyCost, &copy.first_block, &copy.blocks);
+  }
+}
+
+inline bool is_through_host(const Exchange& exchange) {
+  return exchange.n_links > 0 && exchange.links[0].through_host;
+}
+
+inline void cut(Exchange* exchange) {
+  const int itemsize = float_format(exchange->dtype).itemsize;
+  const bool through_host = is_through_host(*exchange);
+  const auto records = [&](uint64_t count) { return Records::of(count, itemsize, through_host); };
+  for (int i = 0; i < exchange->n_sends; ++i) {
+    exchange->sends[i].records = records(exchange->sends[i].count);
+  }
+  for (int i = 0; i < exchange->n_receives; ++i) {
+    exchange->receives[i].records = records(exchange->receives[i].count);
+  }
+  exchange->fold.records = records(exchange->fold.count);
 }
 
 // Deals out the blocks; returns how many they are.
 inline int divide(Exchange* exchange, int most) {
   const int itemsize = float_format(exchange->dtype).itemsize;
-  const bool through_host = exchange->n_links > 0 && exchange->links[0].through_host;
+  const bool through_host = is_through_host(*exchange);
   uint64_t costs = 0;
   uint64_t records = 0;
   uint32_t parts = 0;
@@ -164,7 +214,7 @@ Shape choose_shape(int max_blocks, int at_once) {
 inline bool is_short_of_blocks(const Exchange& exchange) {
   constexpr int kFewBlocks = 48;
   constexpr uint64_t kSmall = uint64_t{128} << 20;
-  if (exchange.n_links > 0 && exchange.links[0].through_host) return false;
+  if (is_through_host(exchange)) return false;
   const int most = exchange.options.max_blocks;
   bool small = true;
   for (int i = 0; i < exchange.n_sends; ++i) {
@@ -176,6 +226,7 @@ inline bool is_short_of_blocks(const Exchange& exchange) {
 template <DType kDType, bool kFolds>
 const char* launch_roles(Exchange exchange, void* stream) {
   exchange.hurries = exchange.options.menu < 0 && is_short_of_blocks(exchange);
+  cut(&exchange);
   const Shape shape = choose_shape<kDType, kFolds>(exchange.options.max_blocks, exchange.at_once);
   const int parts = divide(&exchange, shape.blocks * shape.packed);
   return launch_together(exchange_kernel<kDType, kFolds>, (parts + shape.packed - 1) / shape.packed,

@@ -17,12 +17,14 @@ struct Message {
   int link;
   uint8_t* values;  // aligned to their own size; only read where they are sent
   uint64_t count;
-  uint32_t first_block;  // of those that work on it, which exchange() fills in
+  uint32_t first_block;  // of those that work on it, which launches fill in, as what follows
   uint32_t blocks;
+  Records records;
 };
 
 // A fold of tensors in rank order: this rank's own is in memory, the others come from peers. The
-// result is that of fold() in reduce.hpp, bit for bit. `out` may be `own`.
+// result is that of fold() in reduce.hpp, bit for bit. `out` may be `own`; and, where there is one
+// peer, what is sent to it, all of it.
 struct LinkFold {
   ReduceOp op;
   int divisor;
@@ -32,6 +34,16 @@ struct LinkFold {
   const uint8_t* own;
   uint8_t* out;
   uint64_t count;
+  uint32_t first_block;
+  uint32_t blocks;
+  Records records;
+};
+
+// What is copied meanwhile in this GPU's memory.
+struct LocalCopy {
+  const uint8_t* from;
+  uint8_t* to;
+  uint64_t bytes;
   uint32_t first_block;
   uint32_t blocks;
 };
@@ -51,7 +63,9 @@ struct Exchange {
   int n_receives;
   Message receives[kMaxPeers];
   bool folds;
+  bool in_place;  // the fold replaces what is sent; exchange() fills it in
   LinkFold fold;
+  LocalCopy copy;  // where there are bytes
 };
 
 // Returns nullptr, or why nothing was launched. Takes at least one block for each message and the

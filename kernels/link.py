@@ -14,7 +14,7 @@ import struct
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,7 +29,16 @@ from uzipmpi.kernels.link_memory import (
 from uzipmpi.kernels.reduce import OPS
 from uzipmpi.typing import Bytes, DType
 
-__all__ = ["Exchange", "Fold", "Links", "can_access", "complaint", "device_identity", "prepare"]
+__all__ = [
+    "Copy",
+    "Exchange",
+    "Fold",
+    "Links",
+    "can_access",
+    "complaint",
+    "device_identity",
+    "prepare",
+]
 
 # Process, memory, address, device, rank, size, slots, whether the memory is the host's.
 _HANDLE = struct.Struct(f"<16s {HANDLE_BYTES}s Q i i i i i")
@@ -248,6 +257,13 @@ class Fold:
     divisor: int = 1
 
 
+class Copy(NamedTuple):
+    """A copy in a GPU's memory."""
+
+    destination: DeviceMemory
+    source: DeviceMemory
+
+
 class Exchange:
     """One kernel that sends, receives and folds, to be queued any number of times."""
 
@@ -277,6 +293,7 @@ def prepare(
     sends: Sequence[tuple[int, DeviceMemory]] = (),
     receives: Sequence[tuple[int, DeviceMemory]] = (),
     fold: Fold | None = None,
+    copy: Copy | None = None,
     word: int = 0,
     status: Bytes,
     codec: str = "auto",
@@ -285,12 +302,13 @@ def prepare(
     at_once: int = 1,
     timeout: float,
 ) -> Exchange:
-    """Return one kernel that sends, receives and folds.
+    """Return one kernel that sends, receives, folds and copies.
 
     A message has as many values as its memory; in each
     direction of a link there is one at most, of which a fold takes one from every other rank. All
     memory must live until a stream has come past the kernel, and none that is written overlaps
-    other memory of the call, but for ``out`` that is ``own``.
+    other memory of the call, but for ``out``: it may be ``own`` and, between two ranks, all that is
+    sent.
 
     Parameters
     ----------
@@ -302,6 +320,8 @@ def prepare(
         A peer's rank and the values for it, or the memory for what comes from it.
     fold
         A fold of this rank's values and what all others send.
+    copy
+        A copy in the GPU's memory.
     word
         32 bits that both ends of a message must agree on.
     status
@@ -344,6 +364,7 @@ def prepare(
         [(places[peer], memory.address, _count(memory, dtype)) for peer, memory in sends],
         [(places[peer], memory.address, _count(memory, dtype)) for peer, memory in receives],
         None if fold is None else _fields(fold, links, dtype),
+        None if copy is None else (copy.source.address, copy.destination.address, copy.source.size),
         links.device,
     )
     return Exchange(links, kernel)

@@ -100,11 +100,31 @@ struct LinkBlock {
   }
 };
 
+// Blocks that must know where a message that is sent begins.
+UZIP_DEVICE uint32_t blocks_of_sent(const Exchange& exchange, const Message& message) {
+  return message.blocks + (exchange.in_place ? exchange.fold.blocks : 0);
+}
+
 // By one thread, when a message is done.
 UZIP_DEVICE void advance(Progress* progress, uint64_t messages, uint64_t records) {
   progress->messages = messages;
   progress->records = records;
   progress->blocks = 0;
+}
+
+template <DType kDType>
+constexpr int kTileChunks = float_format(kDType).tile_bytes() / kAlignment;
+
+// Asks for a tile, or its first chunks, by a warp.
+template <DType kDType>
+UZIP_DEVICE void copy_tile_later(Chunk* to, const uint8_t* from, int lane,
+                                 int chunks = kTileChunks<kDType>) {
+  static_assert(kTileChunks<kDType> % kLanes == 0);
+  const auto* mine = reinterpret_cast<const Chunk*>(from) + static_cast<uint32_t>(lane);
+#pragma unroll
+  for (int i = 0; i < kTileChunks<kDType>; i += kLanes) {
+    if (lane + i < chunks) copy_later(to + lane + i, mine + i);
+  }
 }
 
 // How the workers of a message, all warps of some blocks, take turns with its records.

@@ -11,8 +11,9 @@ namespace uzip::gpu {
 template <DType kDType>
 UZIP_DEVICE_CALL bool call_decode_to_room(ArrivedTile tile) {
   uint8_t* values = ReceiveRoom<kDType>::get().warps[thread_index() / kLanes].values;
-  RoomSink<kDType> sink{{values, true, thread_index() % kLanes}};
-  return decode_arrived<kDType>(tile, sink);
+  const int lane = thread_index() % kLanes;
+  RoomSink<kDType> sink{{values, true, lane}};
+  return decode_any_arrived<kDType>(tile, sink, lane);
 }
 
 // What folds of two tensors and of more have in common; all of it is in shared memory. `turn`: of a
@@ -45,8 +46,8 @@ struct FoldTiles {
   // next.
   UZIP_DEVICE static void ask_for_own(uint32_t tile, int turn) {
     if (tile >= records().tiles || !has_aligned_own()) return;
-    copy_chunks_later(reinterpret_cast<Chunk*>(own_room(turn)),
-                      fold().own + uint64_t{tile} * kTileBytes, kTileBytes / kAlignment, lane());
+    copy_tile_later<kDType>(reinterpret_cast<Chunk*>(own_room(turn)),
+                            fold().own + uint64_t{tile} * kTileBytes, lane());
   }
   // This rank's own tile, once others' have been taken, with which it comes; and whether it is
   // aligned. Lanes write what they alone have read, so the result may be stored there.
@@ -143,18 +144,10 @@ struct RowPairs {
     }
   }
 };
-// A tile to be folded.
-struct FoldTurn {
-  uint32_t record;
-  uint32_t tile;
-  uint32_t next;  // of this warp's
-  bool is_last;   // of the record
-  bool partial;   // the values behind the last whole tile
-};
 
-// All but sums of whole tiles. A call, so that the registers are for these.
+// All but sums of whole tiles.
 template <DType kDType>
-UZIP_DEVICE_CALL bool fold_any(ArrivedTile arrived, uint32_t tile, bool partial, int own_turn) {
+UZIP_DEVICE bool fold_any(const ArrivedTile& arrived, uint32_t tile, bool partial, int own_turn) {
   using Tiles = FoldTiles<kDType>;
   const LinkFold& fold = Tiles::fold();
   const uint8_t* theirs = Tiles::values_of(arrived, partial);
@@ -173,52 +166,155 @@ UZIP_DEVICE_CALL bool fold_any(ArrivedTile arrived, uint32_t tile, bool partial,
   return true;
 }
 
-// Folds the tiles of this rank and one other. Sums, of which there are most, are made row by row as
-// the other's tile is decoded; all else is made of what both have in shared memory.
+// What has become of a warp's tiles.
+enum class Folded { kAll, kFailed, kOther };
+
+// Folds the tiles of this rank and one other. Sums of tiles of the message's menu, of which there
+// are most, are made row by row as the other's tile is decoded; all else is made of what both have
+// in shared memory.
 template <DType kDType>
 class PairFolder {
  public:
   using Tiles = FoldTiles<kDType>;
 
-  UZIP_DEVICE explicit PairFolder(const WorkerTurns& turns) : fetcher_(turns, 1) {
+  UZIP_DEVICE explicit PairFolder(const WorkerTurns& turns)
+      : fetcher_(turns, 1), record_(turns.first) {
+    if (is_done()) return;
+    tile_ = Tiles::records().first_tile(record_);
+    left_ = Tiles::records().tiles_of(record_);
+    Tiles::ask_for_own(tile_, 0);
+  }
+
+  UZIP_DEVICE static bool adds() {
     const LinkFold& fold = Tiles::fold();
-    sums_ = fold.op == ReduceOp::kSum && (fold.divisor & (fold.divisor - 1)) == 0 &&
-            Tiles::has_aligned_own();
-    if (turns.first < Tiles::records().all()) {
-      Tiles::ask_for_own(Tiles::records().first_tile(turns.first), 0);
+    return fold.op == ReduceOp::kSum && (fold.divisor & (fold.divisor - 1)) == 0 &&
+           Tiles::has_aligned_own();
+  }
+
+  // Adds tiles until there is one of another kind, which is then fold_taken()'s.
+  template <int kMenu>
+  UZIP_DEVICE Folded add() {
+    while (!is_done()) {
+      if (!take()) return Folded::kFailed;
+      const ArrivedTile arrived = fetcher_.taken();
+      if (is_partial() || !can_add<kMenu>(arrived)) return Folded::kOther;
+      if (!add_tile<kMenu>(arrived)) return fail();
+      pass();
+    }
+    return Folded::kAll;
+  }
+  UZIP_DEVICE bool fold_taken() {
+    if (!fold_any<kDType>(fetcher_.taken(), tile_, is_partial(), own_turn_)) {
+      fail();
+      return false;
+    }
+    pass();
+    return true;
+  }
+  UZIP_DEVICE void fold_all() {
+    while (!is_done()) {
+      if (!take() || !fold_taken()) return;
     }
   }
 
-  // False: it has failed.
-  UZIP_DEVICE bool fold(const FoldTurn& turn) {
-    const int next_turn = (own_turn_ + 1) % kStages<kDType>;
-    if (kStages<kDType> > 1) Tiles::ask_for_own(turn.next, next_turn);
-    ArrivedTile arrived;
-    if (!fetcher_.take(turn.record, turn.is_last, &arrived)) return false;
-    const bool good = sums_ && !turn.partial
-                          ? add(arrived, turn.tile)
-                          : fold_any<kDType>(arrived, turn.tile, turn.partial, own_turn_);
-    if (!good) return Tiles::complain();
-    fetcher_.release();
-    if (kStages<kDType> == 1) Tiles::ask_for_own(turn.next, next_turn);
-    own_turn_ = next_turn;
-    return true;
+ private:
+  UZIP_DEVICE bool is_done() const { return record_ >= Tiles::records().all(); }
+  UZIP_DEVICE bool is_partial() const { return record_ == Tiles::records().whole; }
+  UZIP_DEVICE static int turn_after(int turn) { return (turn + 1) % kStages<kDType>; }
+  UZIP_DEVICE static Folded fail() {
+    Tiles::complain();
+    return Folded::kFailed;
   }
 
- private:
-  UZIP_DEVICE bool add(const ArrivedTile& arrived, uint32_t tile) const {
-    using Accumulator = typename Row<kDType>::Accumulator;
-    SumSink<kDType> sink{Tiles::own_room(own_turn_),
-                         1 / static_cast<Accumulator>(Tiles::fold().divisor),
-                         Tiles::result(tile, false, own_turn_)};
-    if (!is_plain<kDType>(arrived.entry)) return decode_arrived<kDType>(arrived, sink);
+  // Waits for the other's tile. Where there is room, this rank's own next one is on its way.
+  UZIP_DEVICE bool take() {
+    if (left_ == 1) next_ = Tiles::records().first_tile(record_ + fetcher_.step());
+    if (kStages<kDType> > 1) ask_for_next();
+    return fetcher_.take(record_, left_ == 1);
+  }
+  UZIP_DEVICE void pass() {
+    fetcher_.release();
+    if (kStages<kDType> == 1) ask_for_next();
+    own_turn_ = turn_after(own_turn_);
+    tile_ = next_tile();
+    if (--left_ != 0) return;
+    record_ += fetcher_.step();
+    left_ = Tiles::records().tiles_of(record_);
+  }
+  UZIP_DEVICE uint32_t next_tile() const { return left_ == 1 ? next_ : tile_ + 1; }
+  UZIP_DEVICE void ask_for_next() const { Tiles::ask_for_own(next_tile(), turn_after(own_turn_)); }
+
+  template <int kMenu>
+  UZIP_DEVICE static bool can_add(const ArrivedTile& arrived) {
+    return is_plain<kDType>(arrived.entry) || (kMenu != kAnyMenu && is_dense<kDType>(arrived));
+  }
+  template <int kMenu>
+  UZIP_DEVICE bool add_tile(const ArrivedTile& arrived) const {
+    SumSink<kDType> sink{Tiles::own_room(own_turn_), LinkFoldRoom<kDType>::get().scale,
+                         Tiles::result(tile_, false, own_turn_)};
+    if constexpr (kMenu != kAnyMenu) {
+      if (!is_plain<kDType>(arrived.entry)) {
+        return decode_dense_arrived<kDType, kMenu>(arrived, sink);
+      }
+    }
     put_plain<kDType>(arrived.bytes, sink, sink.result.lane);
     return true;
   }
 
-  Fetcher<kDType, true> fetcher_;
+  Fetcher<kDType, true, true> fetcher_;
+  uint32_t record_;
+  uint32_t tile_ = 0;
+  uint32_t next_ = 0;  // first tile of the next record, while the last of this one is folded
+  int left_ = 0;       // tiles of the record
   int own_turn_ = 0;
-  bool sums_;
+};
+
+// Calls, so that the loop over tiles of a certain menu has the registers to itself, and no call in
+// it, around which what it knows would go to memory.
+template <DType kDType, int kMenu>
+UZIP_DEVICE_CALL Folded add_pairs(PairFolder<kDType>* folder) {
+  PairFolder<kDType> mine = *folder;
+  const Folded end = mine.template add<kMenu>();
+  *folder = mine;
+  return end;
+}
+template <DType kDType>
+UZIP_DEVICE_CALL bool fold_taken_pair(PairFolder<kDType>* folder) {
+  return folder->fold_taken();
+}
+template <DType kDType>
+UZIP_DEVICE_CALL void fold_any_pairs(WorkerTurns turns) {
+  PairFolder<kDType>(turns).fold_all();
+}
+
+// For CompiledMenus::choose().
+template <DType kDType>
+struct PairAdder {
+  PairFolder<kDType> folder;
+  Folded end;
+
+  template <int kMenu>
+  UZIP_DEVICE void run() {
+    end = add_pairs<kDType, kMenu>(&folder);
+  }
+};
+
+// Folds this warp's records of two ranks.
+template <DType kDType>
+UZIP_DEVICE void fold_pairs(const WorkerTurns& turns) {
+  if (!PairFolder<kDType>::adds()) return fold_any_pairs<kDType>(turns);
+  PairAdder<kDType> adder{PairFolder<kDType>(turns), Folded::kAll};
+  do {
+    CompiledMenus::choose(menu_of_incoming<kDType>(), adder);
+  } while (adder.end == Folded::kOther && fold_taken_pair<kDType>(&adder.folder));
+}
+
+// A tile to be folded.
+struct FoldTurn {
+  uint32_t record;
+  uint32_t tile;
+  bool is_last;  // of the record
+  bool partial;  // the values behind the last whole tile
 };
 
 template <DType kDType>
@@ -262,9 +358,8 @@ class ManyFolder {
     return true;
   }
   UZIP_DEVICE bool fold_next(const FoldTurn& turn, Accumulators<kDType>& sums) {
-    ArrivedTile arrived;
-    if (!fetcher_.take(turn.record, turn.is_last, &arrived)) return false;
-    const uint8_t* values = Tiles::values_of(arrived, turn.partial);
+    if (!fetcher_.take(turn.record, turn.is_last)) return false;
+    const uint8_t* values = Tiles::values_of(fetcher_.taken(), turn.partial);
     if (values == nullptr) return Tiles::complain();
     sums.fold(values, true);
     fetcher_.release();
@@ -274,11 +369,11 @@ class ManyFolder {
   Fetcher<kDType, false> fetcher_;
 };
 
-// Folds this warp's records.
-template <DType kDType, typename Folder>
-UZIP_DEVICE void fold_records(const WorkerTurns& turns) {
+// Folds this warp's records of more ranks.
+template <DType kDType>
+UZIP_DEVICE_CALL void fold_many(WorkerTurns turns) {
   const Records& records = ReceiveRoom<kDType>::get().records;
-  Folder folder(turns);
+  ManyFolder<kDType> folder(turns);
 #pragma unroll 1
   for (uint32_t record = turns.first; record < records.all(); record += turns.step) {
     const uint32_t first = records.first_tile(record);
@@ -286,28 +381,68 @@ UZIP_DEVICE void fold_records(const WorkerTurns& turns) {
 #pragma unroll 1
     for (int i = 0; i < n; ++i) {
       const uint32_t tile = first + static_cast<uint32_t>(i);
-      const bool is_last = i + 1 == n;
-      const uint32_t next = is_last ? records.first_tile(record + turns.step) : tile + 1;
-      if (!folder.fold({record, tile, next, is_last, record == records.whole})) return;
+      if (!folder.fold({record, tile, i + 1 == n, record == records.whole})) return;
     }
   }
 }
-template <DType kDType>
-UZIP_DEVICE_CALL void fold_many(WorkerTurns turns) {
-  fold_records<kDType, ManyFolder<kDType>>(turns);
-}
+
+// Of the message that a fold replaces: the fold's blocks must know its place, so they count among
+// those that work on it. By one thread.
+struct Replaced {
+  int link;
+  Ledger* ledger;
+  Progress before;
+  uint32_t blocks;
+  bool is_last;
+
+  template <DType kDType>
+  UZIP_DEVICE static Replaced of(const Exchange& exchange) {
+    ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
+    room.reads = nullptr;
+    if (!exchange.in_place) return {};
+    const Message& message = exchange.sends[0];
+    const Link& link = room.block.links[message.link];
+    const Progress before = link.ledger->sent;
+    room.reads = link.reads();
+    room.sent = before.records;
+    const uint32_t blocks = blocks_of_sent(exchange, message);
+    return {message.link, link.ledger, before, blocks,
+            LinkBlock::is_last(&link.ledger->sent, blocks)};
+  }
+  // Until all of the sender's blocks have chosen how to code, for which each looks at values from
+  // everywhere: they must choose alike. False: they do not.
+  UZIP_DEVICE bool wait_for_choice() const {
+    if (ledger == nullptr) return true;
+    // Couriers, who do not choose, come last.
+    const uint32_t choosing = blocks - (LinkBlock::get().links[link].through_host ? 1 : 0);
+    const bool chosen = LinkBlock::get().wait(link, [&] {
+      return load_acquire_system(&ledger->sent.messages) != before.messages ||
+             load_relaxed_system(&ledger->sent.blocks) >= choosing;
+    });
+    fence_device();
+    return chosen;
+  }
+  UZIP_DEVICE void close(uint32_t records) const {
+    if (is_last) advance(&ledger->sent, before.messages + 1, before.records + records);
+  }
+};
 
 // A block's part in a fold.
 template <DType kDType>
 UZIP_DEVICE_CALL void fold_part(const Exchange& exchange) {
   const LinkFold& fold = exchange.fold;
   const bool through_host = exchange.n_links > 0 && exchange.links[0].through_host;
-  const auto records = Records::of(fold.count, float_format(kDType).itemsize, through_host);
+  const Records& records = fold.records;
   const uint32_t workers = through_host ? fold.blocks - 1 : fold.blocks;
   const uint32_t block = block_index() - fold.first_block;
   const bool carries = block >= workers;
   bool is_last;
-  if (thread_index() == 0) LinkFoldRoom<kDType>::get().fold = fold;
+  Replaced replaced{};
+  if (thread_index() == 0) {
+    LinkFoldRoom<kDType>::get().begin(fold);
+    replaced = Replaced::of<kDType>(exchange);
+    if (!replaced.wait_for_choice()) LinkBlock::get().failed = true;
+  }
   if (open_all<kDType>(exchange, fold.links, fold.n_peers, fold.count, records, fold.blocks,
                        carries, &is_last)) {
     const auto turns =
@@ -315,12 +450,13 @@ UZIP_DEVICE_CALL void fold_part(const Exchange& exchange) {
     if (carries) {
       carry_all<kDType>(fold.links, fold.n_peers, records.all());
     } else if (fold.n_peers == 1) {
-      fold_records<kDType, PairFolder<kDType>>(turns);
+      fold_pairs<kDType>(turns);
     } else {
       fold_many<kDType>(turns);
     }
   }
   if (is_last) close_all<kDType>(fold.links, fold.n_peers, records.all());
+  replaced.close(records.all());
 }
 
 }  // namespace uzip::gpu

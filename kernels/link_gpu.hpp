@@ -135,8 +135,14 @@ struct Ledger {
     return sent_acknowledgements(slots) + slots;
   }
 
+  // By slot, how often it was used for records whose values were read: for who replaces them.
+  UZIP_HD uint64_t* reads(uint32_t slots, bool through_host) {
+    const uint64_t mirror = through_host ? uint64_t{24} * slots : 0;
+    return reinterpret_cast<uint64_t*>(reinterpret_cast<uint8_t*>(this + 1) + mirror);
+  }
+
   UZIP_HD static uint64_t bytes(int slots_log2, bool through_host) {
-    return sizeof(Ledger) + (through_host ? uint64_t{24} << slots_log2 : 0);
+    return sizeof(Ledger) + (uint64_t{through_host ? 32u : 8u} << slots_log2);
   }
 };
 
@@ -163,6 +169,7 @@ struct Link {
   UZIP_HD uint32_t* sent_acknowledgements() const {
     return through_host ? ledger->sent_acknowledgements(here.slots()) : there.acknowledgements();
   }
+  UZIP_HD uint64_t* reads() const { return ledger->reads(here.slots(), through_host); }
   // Of the blocks of a message the last is the couriers', where there are any.
   UZIP_HD uint32_t workers(uint32_t blocks) const { return through_host ? blocks - 1 : blocks; }
 };
@@ -206,17 +213,19 @@ UZIP_HD bool is_of_round(uint64_t flag, uint32_t round) {
   return flag >> kRoundShift == ((round + 1) & 0xFFFF);
 }
 
-// How a message is cut into records. One that is not small has records of several tiles, and at its
-// end some of one, so that all who work on it have done so at about the same time.
+// How a message is cut into records, alike at both ends. One that is not small has records of
+// several tiles; before these some of one, so that there is soon something to receive, and at its
+// end, so that all who work on it have done so at about the same time.
 struct Records {
   uint32_t tiles;
+  uint32_t first;      // records of one tile before
   int record_tiles;    // of those of several
   uint32_t large;      // records of several tiles
   uint32_t whole;      // records of whole tiles
   uint32_t remaining;  // values behind them
 
-  UZIP_HD static Records of(uint64_t count, int itemsize, bool through_host) {
-    Records records;
+  static Records of(uint64_t count, int itemsize, bool through_host) {
+    Records records{};
     records.tiles = static_cast<uint32_t>(count / kTileValues);
     records.remaining = static_cast<uint32_t>(count % kTileValues);
     const int most = max_record_tiles(itemsize);
@@ -225,21 +234,26 @@ struct Records {
     const int wanted = bytes < few ? 1 : bytes < 4 * few ? 2 : kMaxRecordTiles;
     records.record_tiles = wanted < most ? wanted : most;
     const auto several = static_cast<uint32_t>(records.record_tiles);
-    const uint32_t last = through_host ? 0 : kLastTiles;
-    records.large = several == 1 || records.tiles < last ? 0 : (records.tiles - last) / several;
+    const uint32_t single = through_host ? 0 : kFirstTiles + kLastTiles;
+    if (several > 1 && records.tiles > single) {
+      records.first = through_host ? 0 : kFirstTiles;
+      records.large = (records.tiles - single) / several;
+    }
     records.whole = records.tiles - records.large * (several - 1);
     return records;
   }
   UZIP_HD uint32_t all() const { return whole + (remaining != 0 ? 1 : 0); }
   UZIP_HD uint32_t first_tile(uint32_t record) const {
-    const uint32_t before = record < large ? record : large;
+    const uint32_t past = record > first ? record - first : 0;
+    const uint32_t before = past < large ? past : large;
     return record + before * static_cast<uint32_t>(record_tiles - 1);
   }
   // Those of the record with the remaining values: one, which is not whole.
-  UZIP_HD int tiles_of(uint32_t record) const { return record < large ? record_tiles : 1; }
+  UZIP_HD int tiles_of(uint32_t record) const { return record - first < large ? record_tiles : 1; }
 
   static constexpr uint64_t kFewBytes = uint64_t{32} << 20;
   static constexpr uint64_t kFewHostBytes = uint64_t{2} << 20;
+  static constexpr uint32_t kFirstTiles = 0;
   static constexpr uint32_t kLastTiles = 2048;  // two for each of the warps of a large GPU
 };
 

@@ -49,6 +49,9 @@ struct ReceiveRoom {
   LinkBlock block;
   Records records;
   uint8_t* values;  // where those of a message go
+  // If what comes replaces what this rank sends: which records of that were read; else null.
+  const uint64_t* reads;
+  uint64_t sent;  // sequence of record 0 of that
   Incoming<kDType> incoming[kMaxPeers];
   DecodeTables tables;
   ReceiveWarpRoom<kDType> warps[kWarps];
@@ -59,12 +62,19 @@ struct ReceiveRoom {
 // The same, and for each warp as many tiles of this rank's own values.
 template <DType kDType>
 struct LinkFoldRoom {
+  using Accumulator = typename Row<kDType>::Accumulator;
   ReceiveRoom<kDType> receive;
   LinkFold fold;
+  Accumulator scale;  // of sums: the inverse of the divisor
   alignas(16) uint8_t own[kWarps][kStages<kDType>][float_format(kDType).tile_bytes()];
 
   UZIP_DEVICE static LinkFoldRoom& get() {
     return *reinterpret_cast<LinkFoldRoom*>(shared_memory());
+  }
+  // By one thread.
+  UZIP_DEVICE void begin(const LinkFold& what) {
+    fold = what;
+    scale = 1 / static_cast<Accumulator>(what.divisor);
   }
 };
 
@@ -76,8 +86,9 @@ struct ArrivedTile {
 };
 
 // Brings a warp the tiles of its records: of each record tile by tile, of each tile one from every
-// peer. What it needs to know besides is in shared memory: registers are for the coders.
-template <DType kDType, bool kOnePeer>
+// peer. What it needs to know besides is in shared memory: registers are for the coders. If
+// `kReplaces`, what comes may replace what this rank sends, and then waits until that was read.
+template <DType kDType, bool kOnePeer, bool kReplaces = false>
 class Fetcher {
  public:
   static constexpr FloatFormat kFormat = float_format(kDType);
@@ -86,7 +97,7 @@ class Fetcher {
       : step_(turns.step), n_peers_(n_peers), next_{0, turns.first, 0, 0} {}
 
   // Waits for the next tile, of a record, whose last it may be. False: it will not come.
-  UZIP_DEVICE bool take(uint32_t record, bool is_last, ArrivedTile* tile) {
+  UZIP_DEVICE bool take(uint32_t record, bool is_last) {
     if (ahead_ == 0 && !fetch(true)) return false;
     if (kStages<kDType> == 2 && ahead_ == 1 && fetch(false)) {
       wait_copies<1>();  // for all but the newest
@@ -95,9 +106,12 @@ class Fetcher {
     }
     sync_lanes();
     if (is_last && lane() == 0) acknowledge(record);
-    *tile = {peer(), TileEntry::of(here_, 0), stage(turn_)};
     return true;
   }
+  UZIP_DEVICE ArrivedTile taken() const { return {peer(), TileEntry::of(here_, 0), stage(turn_)}; }
+  // Between the records of a warp.
+  UZIP_DEVICE uint32_t step() const { return step_; }
+
   // Gives the room of the tile that was taken back.
   UZIP_DEVICE void release() {
     sync_lanes();
@@ -130,6 +144,13 @@ class Fetcher {
   UZIP_DEVICE static const Incoming<kDType>& incoming(int peer) {
     return ReceiveRoom<kDType>::get().incoming[peer];
   }
+  // Of the record that this one of the peer's replaces.
+  UZIP_DEVICE static RecordPlace place_of_sent(uint32_t record) {
+    return RecordPlace::of(ReceiveRoom<kDType>::get().sent + record, incoming(0).slots_log2);
+  }
+  UZIP_DEVICE static const uint64_t* reads() {
+    return kReplaces ? ReceiveRoom<kDType>::get().reads : nullptr;
+  }
   UZIP_DEVICE static RecordPlace place_of(uint32_t record, int peer) {
     return RecordPlace::of(incoming(peer).sequence + record, incoming(peer).slots_log2);
   }
@@ -151,12 +172,12 @@ class Fetcher {
     const int turn = ahead_ == 0 ? turn_ : turn_ ^ 1;
     const bool through_host = incoming(next_peer()).through_host;
     const int chunks = loaded_bytes(through_host, entry.units * kAlignment) / kAlignment;
-    copy_chunks_later(reinterpret_cast<Chunk*>(stage(turn)), bytes_, chunks, lane());
+    copy_tile_later<kDType>(reinterpret_cast<Chunk*>(stage(turn)), bytes_, lane(), chunks);
     commit_copies();
     (ahead_ == 0 ? here_ : later_) = static_cast<uint32_t>(entries_);
     ++ahead_;
     pass_tile(entry);
-    step();
+    go_on();
     return true;
   }
 
@@ -180,15 +201,21 @@ class Fetcher {
     return true;
   }
 
-  UZIP_DEVICE bool is_known(int looker) const { return (known_ >> looker & 1) != 0; }
+  UZIP_DEVICE bool is_known(int looker) const {
+    const uint32_t both = 1u << looker | (reads() == nullptr ? 0 : 1u << (looker + kLooks));
+    return (known_ & both) == both;
+  }
 
   // Learns what the next record is made of. False: not there.
   UZIP_DEVICE bool find_flag(int looker, bool patient) {
     if (patient) {
       const RecordPlace place = place_of(next_.record, next_peer());
       const uint64_t* flag = incoming(next_peer()).flags + place.slot;
+      const uint64_t* read = reads();
+      const RecordPlace sent = place_of_sent(next_.record);
       if (!LinkBlock::get().wait(incoming(next_peer()).link, lane(), [&] {
-            return is_of_round(load_acquire_system(flag), place.round);
+            return is_of_round(load_acquire_system(flag), place.round) &&
+                   (read == nullptr || is_read(read, sent));
           })) {
         next_.record = kNone;
         return false;
@@ -198,13 +225,23 @@ class Fetcher {
     return is_known(looker);
   }
 
-  // Each lane looks at the flag of one of its peer's next records.
+  // The sender may be a round ahead: what the peer has taken, this rank need not have.
+  UZIP_DEVICE static bool is_read(const uint64_t* reads, const RecordPlace& place) {
+    return load_acquire_system(reads + place.slot) > place.round;
+  }
+
+  // Each lane looks at the flag of one of its peer's next records. Of a single peer, the next lanes
+  // look whether what these replace was read.
   UZIP_DEVICE void look() {
     const int peer = lane() / kLooks;
     const uint32_t ahead = (static_cast<uint32_t>(lane()) - next_.turn) % kLooks;
     const uint32_t record = next_.record + ahead * step_;
-    bool found = is_known(lane());
-    if (!found && peer < (kOnePeer ? 1 : n_peers_) && record < records().all()) {
+    bool found = (known_ >> lane() & 1) != 0;
+    if (found || record >= records().all()) {
+      // Nothing to look for.
+    } else if (reads() != nullptr && peer == 1) {
+      found = is_read(reads(), place_of_sent(record));
+    } else if (peer < (kOnePeer ? 1 : n_peers_)) {
       const RecordPlace place = place_of(record, peer);
       const uint64_t flag = load_acquire_system(incoming(peer).flags + place.slot);
       flag_low_ = static_cast<uint32_t>(flag);
@@ -224,7 +261,7 @@ class Fetcher {
     return entry.units * kAlignment <= kFormat.tile_bytes();
   }
 
-  UZIP_DEVICE void step() {
+  UZIP_DEVICE void go_on() {
     if (!kOnePeer) {
       if (++next_.peer < n_peers_) return;
       next_.peer = 0;
@@ -318,38 +355,24 @@ UZIP_DEVICE_CALL bool call_decode_any(ArrivedTile tile, Sink sink) {
   return decode_any_arrived<kDType>(tile, sink, thread_index() % kLanes);
 }
 
-// A coded tile on its way through the decoder for its menu.
-template <DType kDType, typename Sink>
-struct ArrivedDecoder {
-  const ArrivedTile& tile;
-  Sink& sink;
-  bool good;
+// Whether a tile is one of the message's menu, which is coded whole.
+template <DType kDType>
+UZIP_DEVICE bool is_dense(const ArrivedTile& tile) {
+  return tile.entry.kind == TileKind::kCoded &&
+         ReceiveRoom<kDType>::get().incoming[tile.peer].coded;
+}
 
-  template <int kMenu>
-  UZIP_DEVICE void run() {
-    if constexpr (kMenu == kAnyMenu) {
-      good = call_decode_any<kDType>(tile, sink);
-    } else {
-      ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
-      const Incoming<kDType>& incoming = room.incoming[tile.peer];
-      const Tail tail{reinterpret_cast<const uint32_t*>(tile.bytes), incoming.code.stride,
-                      tile.entry.units * kAlignment, kAlignment - 1};
-      good = tail.begin <= tail.end &&
-             decode_dense_tile<kDType, kMenu, HeadPlace::kShared>(
-                 incoming.code, room.tables, incoming.symbols, tile.bytes, tail,
-                 room.warps[thread_index() / kLanes].levels, sink, thread_index() % kLanes);
-    }
-  }
-};
-
-// Decodes a whole tile. False: it is malformed.
-template <DType kDType, typename Sink>
-UZIP_DEVICE bool decode_arrived(const ArrivedTile& tile, Sink& sink) {
-  const Incoming<kDType>& incoming = ReceiveRoom<kDType>::get().incoming[tile.peer];
-  ArrivedDecoder<kDType, Sink> decoder{tile, sink, false};
-  const bool dense = tile.entry.kind == TileKind::kCoded && incoming.coded;
-  CompiledMenus::choose(dense ? incoming.menu : kAnyMenu, decoder);
-  return decoder.good;
+// Decodes a tile that is dense. False: it is malformed.
+template <DType kDType, int kMenu, typename Sink>
+UZIP_DEVICE bool decode_dense_arrived(const ArrivedTile& tile, Sink& sink) {
+  ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
+  const Incoming<kDType>& incoming = room.incoming[tile.peer];
+  const Tail tail{reinterpret_cast<const uint32_t*>(tile.bytes), incoming.code.stride,
+                  tile.entry.units * kAlignment, kAlignment - 1};
+  return tail.begin <= tail.end &&
+         decode_dense_tile<kDType, kMenu, HeadPlace::kShared>(
+             incoming.code, room.tables, incoming.symbols, tile.bytes, tail,
+             room.warps[thread_index() / kLanes].levels, sink, thread_index() % kLanes);
 }
 
 // Whether a tile is there as it is.
@@ -360,14 +383,17 @@ UZIP_DEVICE bool is_plain(const TileEntry& entry) {
 }
 
 // Decodes a whole tile to memory. False: it is malformed.
-template <DType kDType>
+template <DType kDType, int kMenu>
 UZIP_DEVICE bool store_arrived(const ArrivedTile& tile, MemorySink<kDType> sink) {
   if (is_plain<kDType>(tile.entry) && sink.aligned) {
     copy_bytes(sink.values, tile.bytes, float_format(kDType).tile_bytes(),
                static_cast<uint64_t>(sink.lane), kLanes);
     return true;
   }
-  return decode_arrived<kDType>(tile, sink);
+  if constexpr (kMenu != kAnyMenu) {
+    if (is_dense<kDType>(tile)) return decode_dense_arrived<kDType, kMenu>(tile, sink);
+  }
+  return call_decode_any<kDType>(tile, sink);
 }
 
 // Copies values of which there are fewer than a tile, by a warp.
@@ -379,9 +405,10 @@ UZIP_DEVICE void copy_values(uint8_t* to, const uint8_t* from, uint32_t n, int l
   }
 }
 
-// Receives this warp's records of a message to memory.
-template <DType kDType>
-UZIP_DEVICE void receive_records(const WorkerTurns& turns) {
+// Receives this warp's records of a message to memory. A call, so that the code for a menu has the
+// registers to itself.
+template <DType kDType, int kMenu>
+UZIP_DEVICE_CALL void receive_records(WorkerTurns turns) {
   constexpr int kTileBytes = float_format(kDType).tile_bytes();
   const ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
   const Records& records = room.records;
@@ -392,15 +419,15 @@ UZIP_DEVICE void receive_records(const WorkerTurns& turns) {
     const int tiles = records.tiles_of(record);
 #pragma unroll 1
     for (int i = 0; i < tiles; ++i) {
-      ArrivedTile tile;
-      if (!fetcher.take(record, i + 1 == tiles, &tile)) return;
+      if (!fetcher.take(record, i + 1 == tiles)) return;
+      const ArrivedTile tile = fetcher.taken();
       // Behind all whole tiles, where these are the remaining values.
       const uint32_t index = records.first_tile(record) + static_cast<uint32_t>(i);
       uint8_t* values = room.values + uint64_t{index} * kTileBytes;
       if (record == records.whole) {
         copy_values<kDType>(values, tile.bytes, records.remaining, lane);
-      } else if (!store_arrived<kDType>(tile,
-                                        {values, is_aligned(room.values, kAlignment), lane})) {
+      } else if (!store_arrived<kDType, kMenu>(
+                     tile, {values, is_aligned(room.values, kAlignment), lane})) {
         if (lane == 0) LinkBlock::get().fail(LinkStatus::kDamaged);
         return;
       }
@@ -408,6 +435,17 @@ UZIP_DEVICE void receive_records(const WorkerTurns& turns) {
     }
   }
 }
+
+// For CompiledMenus::choose().
+template <DType kDType>
+struct RecordReceiver {
+  WorkerTurns turns;
+
+  template <int kMenu>
+  UZIP_DEVICE void run() const {
+    receive_records<kDType, kMenu>(turns);
+  }
+};
 
 // Whether an opening says how to decode.
 template <DType kDType>
@@ -508,11 +546,18 @@ UZIP_DEVICE void carry_all(const int* links, int n, uint32_t records) {
   carry_received(arrivals, n);
 }
 
+// The menu of a message whose sender is the only one.
+template <DType kDType>
+UZIP_DEVICE int menu_of_incoming() {
+  const Incoming<kDType>& incoming = ReceiveRoom<kDType>::get().incoming[0];
+  return incoming.coded ? incoming.menu : kAnyMenu;
+}
+
 // A block's part in receiving a message.
 template <DType kDType>
 UZIP_DEVICE_CALL void receive_part(const Exchange& exchange, const Message& message) {
   const Link& link = LinkBlock::get().links[message.link];
-  const auto records = Records::of(message.count, float_format(kDType).itemsize, link.through_host);
+  const Records& records = message.records;
   const uint32_t workers = link.workers(message.blocks);
   const uint32_t block = block_index() - message.first_block;
   const bool carries = block >= workers;
@@ -525,7 +570,8 @@ UZIP_DEVICE_CALL void receive_part(const Exchange& exchange, const Message& mess
     } else {
       const auto turns =
           WorkerTurns::of(records.all(), block, workers, thread_index() / kLanes, kWarps);
-      receive_records<kDType>(turns);
+      RecordReceiver<kDType> receiver{turns};
+      CompiledMenus::choose(menu_of_incoming<kDType>(), receiver);
     }
   }
   if (is_last) close_all<kDType>(&message.link, 1, records.all());

@@ -34,13 +34,12 @@ constexpr int kTilesTogether = kLargeShared ? max_record_tiles(float_format(kDTy
 template <DType kDType>
 struct alignas(kLineBytes) SendWarpRoom {
   static constexpr int kTileBytes = float_format(kDType).tile_bytes();
-  static constexpr int kStageChunks = kTileBytes / kAlignment;
 
   struct Dense {
     // A tail follows its head; the tile that is being made may become larger than its values.
     alignas(kLineBytes) uint8_t coded[(kTilesTogether<kDType> - 1) * kTileBytes +
                                       max_stride<kDType>() + 4 * kTailWords<kDType>];
-    Chunk stage[kStageChunks];
+    Chunk stage[kTileChunks<kDType>];
     OffsetRoom<kDType> offsets;
   };
   union {
@@ -178,8 +177,7 @@ class Sender {
         aligned_(is_aligned(message.values, kAlignment)),
         link_(message.link),
         sequence_(sequence),
-        records_(Records::of(message.count, kFormat.itemsize,
-                             LinkBlock::get().links[message.link].through_host)),
+        records_(message.records),
         turns_(turns),
         lane_(thread_index() % kLanes) {}
 
@@ -246,7 +244,7 @@ class Sender {
     if (tile >= records_.tiles) return;
     const uint8_t* values = values_of(tile);
     if constexpr (kMenu >= 0) {
-      copy_chunks_later(room().stage, values, SendWarpRoom<kDType>::kStageChunks, lane_);
+      copy_tile_later<kDType>(room().stage, values, lane_);
       commit_copies();
     } else {
       for (int line = lane_; line * kLineBytes < kFormat.tile_bytes(); line += kLanes) {
@@ -345,7 +343,8 @@ class Sender {
 };
 
 // What the last warp of a block does: a lane for each worker raises the flags of its records.
-UZIP_DEVICE void raise_flags(Mailboxes& mail, const Link& link, uint64_t sequence,
+// `reads`: where to note for others that their values were read, or null.
+UZIP_DEVICE void raise_flags(Mailboxes& mail, const Link& link, uint64_t* reads, uint64_t sequence,
                              const WorkerTurns& turns, int lane) {
   const bool has_worker = lane < kSenders;
   const int worker = has_worker ? lane : 0;
@@ -362,7 +361,10 @@ UZIP_DEVICE void raise_flags(Mailboxes& mail, const Link& link, uint64_t sequenc
       }
       for (; published != posted; ++published) {
         const uint64_t record = sequence + turns.first + uint64_t{published} * turns.step;
-        store_relaxed_system(link.sent_flags() + RecordPlace::of(record, link.here.slots_log2).slot,
+        const auto place = RecordPlace::of(record, link.here.slots_log2);
+        // First, as the slot is used again only after the flag.
+        if (reads != nullptr) store_relaxed_system(reads + place.slot, uint64_t{place.round} + 1);
+        store_relaxed_system(link.sent_flags() + place.slot,
                              load_relaxed_block(&mail.flags[worker][published % kMailboxRecords]));
       }
       if (has_worker) store_release_block(&mail.published[worker], published);
@@ -454,14 +456,14 @@ UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message
   const int lane = thread_index() % kLanes;
   const uint32_t block = block_index() - message.first_block;
   const Link& link = room.block.links[message.link];
-  const auto records = Records::of(message.count, float_format(kDType).itemsize, link.through_host);
+  const Records& records = message.records;
   const uint32_t workers = link.workers(message.blocks);
   const bool carries = block >= workers;
   if (thread_index() == 0) room.block.failed = room.block.is_aborted(message.link, carries);
   if (carries) {
     sync_block();
     if (!room.block.failed) carry_sent(message.link, before.records, records.all());
-    if (thread_index() == 0 && LinkBlock::is_last(progress, message.blocks)) {
+    if (thread_index() == 0 && LinkBlock::is_last(progress, blocks_of_sent(exchange, message))) {
       advance(progress, before.messages + 1, before.records + records.all());
     }
     return;
@@ -473,12 +475,13 @@ UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message
       if (block == 0 && !room.block.failed) {
         open_message(exchange, message, room.choice, before.messages);
       }
-      is_last = LinkBlock::is_last(progress, message.blocks);
+      is_last = LinkBlock::is_last(progress, blocks_of_sent(exchange, message));
     }
     sync_lanes();
     if (!room.block.failed) {
       const auto turns = WorkerTurns::of(records.all(), block, workers, lane, kSenders);
-      raise_flags(room.mail, link, before.records, turns, lane);
+      raise_flags(room.mail, link, exchange.in_place ? link.reads() : nullptr, before.records,
+                  turns, lane);
     }
     if (is_last) advance(progress, before.messages + 1, before.records + records.all());
   } else if (!room.block.failed) {

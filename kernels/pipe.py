@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half
-from uzipmpi.kernels.link import Fold
+from uzipmpi.kernels.link import Copy, Fold
 from uzipmpi.kernels.link_memory import HANDLE_BYTES, Close, HostShare, process_token
 from uzipmpi.kernels.pipe_watch import ABORTED, Head, Watch, Watched
 from uzipmpi.kernels.reduce import OPS
@@ -202,12 +202,13 @@ def _close(watch: Watch, pipes: dict[int, int], opened: dict[int, Close]) -> Non
 
 
 class Exchange:
-    """Messages and a fold, to be queued any number of times."""
+    """Messages, a fold and a copy, to be queued any number of times."""
 
-    __slots__ = ("_pipes", "_prepared", "_timeout")
+    __slots__ = ("_copy", "_pipes", "_prepared", "_timeout")
 
-    def __init__(self, pipes: Pipes, prepared: Any, timeout: float) -> None:
+    def __init__(self, pipes: Pipes, prepared: Any, copy: Copy | None, timeout: float) -> None:
         self._pipes, self._prepared, self._timeout = pipes, prepared, timeout
+        self._copy = copy
 
     def launch(self, stream: Stream) -> None:
         """Queue it after what is in a stream of the pipes' GPU, unless all has ended.
@@ -225,6 +226,8 @@ class Exchange:
         self._pipes.check_open()
         if self._pipes.ended_by:
             return
+        if self._copy is not None:
+            stream.copy(self._copy.destination, self._copy.source)
         try:
             self._prepared.launch(stream.handle)
         finally:
@@ -238,13 +241,14 @@ def prepare(
     sends: Sequence[tuple[int, DeviceMemory]] = (),
     receives: Sequence[tuple[int, DeviceMemory]] = (),
     fold: Fold | None = None,
+    copy: Copy | None = None,
     word: int = 0,
     codec: str = "auto",
     menu: int = -1,
     max_blocks: int = 0,
     timeout: float,
 ) -> Exchange:
-    """Return what queues messages and a fold; the parameters are those of ``link.prepare``.
+    """Return what queues messages, a fold and a copy; the parameters are ``link.prepare``'s.
 
     What goes wrong is in :attr:`Pipes.ended_by`.
     """
@@ -267,7 +271,7 @@ def prepare(
         None if fold is None else _fields(fold, links, dtype),
         links.device,
     )
-    return Exchange(links, prepared, timeout)
+    return Exchange(links, prepared, copy, timeout)
 
 
 def _count(memory: DeviceMemory, dtype: DType) -> int:

@@ -282,6 +282,12 @@ class Queueing {
     return {job.frame, kAtMost | job.room};
   }
 
+  // `coder` goes on when the values of the piece that was sent last have been read.
+  void await_taken(const PipeEnd& end, void* coder) {
+    const uint32_t slot = (end.pieces - 1) % kPipeSlots;
+    call_(wait_for_event, coder, device_, plain_ ? end.moved[slot] : end.coded[slot]);
+  }
+
   // The coder has done with the piece that came last.
   void free_slot(PipeEnd& end, void* coder) {
     call_(record_event, end.coded[(end.pieces - 1) % kPipeSlots], device_, coder);
@@ -308,6 +314,10 @@ class Queueing {
     for (int i = 0; i < fold.n_peers; ++i) {
       const int place = i < fold.position ? i : i + 1;
       inputs.inputs[place] = bring(*fold.pipes[i], pieces, index, first.coder);
+    }
+    for (int i = 0; i < exchange_.n_sends; ++i) {
+      if (exchange_.sends[i].values == fold.out)
+        await_taken(exchange_.sends[i].pipe->out(), first.coder);
     }
     call_(decode_reduce, inputs, fold.out + pieces.offset(index), &first.report->found,
           decode_options(), first.coder);

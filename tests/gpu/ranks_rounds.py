@@ -56,7 +56,7 @@ class Rounds:
         self._shadows = [rank.get(room).copy() for room in self._rooms]
 
     def play(self) -> None:
-        """Send to and receive from all others, or fold what all have."""
+        """Send to and receive from all others, or fold what all have; half of it in place."""
         draw = self._generator.integers
         dtype = FLOATS[draw(len(FLOATS))]
         count = int(draw(0, [8, TILE, POOL // 4, POOL][draw(4)] + 1))
@@ -65,22 +65,32 @@ class Rounds:
         place = AROUND + first
         codec = ("auto", "auto", "tier", "raw")[draw(4)]
         op, divisor = reduce.OPS[draw(len(reduce.OPS))], int(draw(1, 4))
-        blocks = int(draw(0, 4))
+        arguments: dict[str, object] = {"codec": codec, "max_blocks": int(draw(0, 4))}
+        twist = bool(draw(2))
         if draw(2):
-            self._fold(dtype, values, place, link_options(codec, blocks), op, divisor)
+            self._fold(dtype, values, place, arguments, op, divisor, twist and size == 2)
         else:
-            self._send(dtype, values, place, link_options(codec, blocks))
+            self._send(dtype, values, place, arguments, twist)
 
-    def _send(self, dtype: DType, values: slice, place: int, arguments: dict[str, object]) -> None:
+    def _send(
+        self,
+        dtype: DType,
+        values: slice,
+        place: int,
+        arguments: dict[str, object],
+        copies: bool,
+    ) -> None:
         own = self._own[dtype][values]
         others = [peer for peer in range(size) if peer != me]
+        if copies:
+            arguments["copy"] = link.Copy(self._rooms[me][place : place + own.size], own)
         self._rank.exchange(
             dtype,
             sends=[(peer, own) for peer in others],
             receives=[(peer, self._rooms[peer][place : place + own.size]) for peer in others],
             **arguments,
         )
-        for peer in others:
+        for peer in range(size) if copies else others:
             self._check(peer, place, self._pools[dtype][peer].memory[values])
 
     def _fold(
@@ -91,9 +101,13 @@ class Rounds:
         arguments: dict[str, object],
         op: str,
         divisor: int,
+        in_place: bool,
     ) -> None:
         own = self._own[dtype][values]
         out = self._rooms[me][place : place + own.size]
+        if in_place:
+            self._rank.stream.copy(out, own)
+            own = out
         others = [peer for peer in range(size) if peer != me]
         self._rank.exchange(
             dtype,
@@ -115,10 +129,6 @@ class Rounds:
 
 def pool_of(dtype: DType, rank: int) -> Tensor:
     return mixed(sorted(PATTERNS), dtype, POOL, rank)
-
-
-def link_options(codec: str, blocks: int) -> dict[str, object]:
-    return {"codec": codec, "max_blocks": blocks}
 
 
 def main() -> None:

@@ -259,13 +259,85 @@ def test_folds_are_those_of_the_cpu(
         own = rank.put(tensor.memory, dtype.itemsize * (rank.rank % 2))
         out = own if rank.rank else rank.room(own.size)
         sends = [(peer, own) for peer in range(n) if peer != rank.rank]
-        if out is own:  # what is sent must not change before it is gone
+        if out is own and n > 2:  # what is sent must not change before it is gone
             sends = [(peer, rank.put(tensor.memory)) for peer, _ in sends]
         rank.exchange(dtype, sends=sends, fold=link.Fold(op, own, out, divisor))
         results.append(out)
     expected = folded(op, tensors, divisor)
     for rank, out in zip(ranks, results, strict=True):
         assert (rank.get(out) == expected).all()
+    assert not any(finish(ranks))
+
+
+@in_memory
+def test_a_fold_replaces_what_is_sent(memory: str) -> None:
+    """Twice, through rings of few slots, after a message that only one of them sends."""
+    ranks = linked(2, 100_000, memory=memory)
+    count = 40 * TILE + 3
+    first = tensor_of("normal", DType.BFLOAT16, 3 * TILE)
+    room = ranks[1].room(first.nbytes)
+    ranks[0].exchange(DType.BFLOAT16, sends=[(1, ranks[0].put(first.memory))])
+    ranks[1].exchange(DType.BFLOAT16, receives=[(0, room)])
+    tensors = contributions(2, DType.BFLOAT16, count)
+    places = [rank.put(tensor.memory) for rank, tensor in zip(ranks, tensors, strict=True)]
+    expected = folded("sum", tensors)
+    again = folded("max", [Tensor(expected, DType.BFLOAT16)] * 2)
+    for op in ("sum", "max"):
+        for rank, place in zip(ranks, places, strict=True):
+            sends = [(1 - rank.rank, place)]
+            rank.exchange(DType.BFLOAT16, sends=sends, fold=link.Fold(op, place, place))
+    for rank, place in zip(ranks, places, strict=True):
+        assert (rank.get(place) == again).all()
+    assert (ranks[1].get(room) == first.memory).all()
+    assert not any(finish(ranks))
+
+
+def test_a_sender_may_be_far_ahead_of_a_fold_in_place() -> None:
+    """One folds with few warps what is slow to decode, and sends what is soon there, to many."""
+    ranks = linked(2, 150_000)
+    tensors = [tensor_of("normal", DType.BFLOAT16, 300 * TILE, rank) for rank in range(2)]
+    places = [rank.put(tensor.memory) for rank, tensor in zip(ranks, tensors, strict=True)]
+    for rank, place, codec, blocks in zip(ranks, places, ("raw", "tier"), (2, 9), strict=True):
+        rank.exchange(
+            DType.BFLOAT16,
+            sends=[(1 - rank.rank, place)],
+            fold=link.Fold("max", place, place),
+            codec=codec,
+            max_blocks=blocks,
+        )
+    for rank, place in zip(ranks, places, strict=True):
+        assert (rank.get(place) == folded("max", tensors)).all()
+    assert not any(finish(ranks))
+
+
+def test_what_a_fold_replaces_goes_to_a_single_peer() -> None:
+    ranks = linked(3)
+    place = ranks[0].put(np.zeros(4096, np.uint8))
+    with pytest.raises(RuntimeError, match="single peer"):
+        ranks[0].exchange(
+            DType.FLOAT32, sends=[(1, place), (2, place)], fold=link.Fold("sum", place, place)
+        )
+
+
+@pytest.mark.parametrize(("offset", "nbytes"), [(0, 300_001), (0, 5), (3, 70_000)])
+def test_a_copy_is_made_meanwhile(offset: int, nbytes: int) -> None:
+    ranks = linked(2)
+    values = np.arange(nbytes, dtype=np.uint32).astype(np.uint8)
+    tensor = tensor_of("normal", DType.FLOAT32, 2 * TILE + 9)
+    outs = []
+    for rank in ranks:
+        source, out = rank.put(values, offset), rank.room(nbytes)
+        received = rank.room(tensor.nbytes)
+        rank.exchange(
+            DType.FLOAT32,
+            sends=[(1 - rank.rank, rank.put(tensor.memory))],
+            receives=[(1 - rank.rank, received)],
+            copy=link.Copy(out, source),
+        )
+        outs.append((out, received))
+    for rank, (out, received) in zip(ranks, outs, strict=True):
+        assert (rank.get(out) == values).all()
+        assert (rank.get(received) == tensor.memory).all()
     assert not any(finish(ranks))
 
 

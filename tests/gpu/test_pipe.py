@@ -267,6 +267,41 @@ def test_folds_are_those_of_the_cpu(op: str, n: int, divisor: int, dtype: DType)
 
 
 @pytest.mark.parametrize("codec", ["tier", "raw"])
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_fold_replaces_what_is_sent(n: int, codec: str) -> None:
+    """Twice, with more pieces than slots; one rank comes late, when all others' pieces wait."""
+    ranks = piped(n)
+    tensors = contributions(n, DType.BFLOAT16, 6 * PIECE // 2 + 3)
+    places = [rank.put(tensor.memory) for rank, tensor in zip(ranks, tensors, strict=True)]
+    expected = folded("sum", tensors)
+    again = folded("max", [Tensor(expected, DType.BFLOAT16)] * 2)
+    for op in ("sum", "max"):
+        for rank, place in zip(ranks, places, strict=True):
+            sends = [(peer, place) for peer in range(n) if peer != rank.rank]
+            fold = link.Fold(op, place, place)
+            rank.exchange(DType.BFLOAT16, sends=sends, fold=fold, codec=codec)
+    for rank, place in zip(ranks, places, strict=True):
+        assert (rank.get(place) == again).all()
+    assert not any(finish(ranks))
+
+
+def test_a_copy_is_made_as_well() -> None:
+    ranks = piped(2)
+    tensor = tensor_of("normal", DType.FLOAT32, 2 * TILE + 9)
+    outs = []
+    for rank in ranks:
+        out, received = rank.room(tensor.nbytes), rank.room(tensor.nbytes)
+        own = rank.put(tensor.memory)
+        sends, receives = [(1 - rank.rank, own)], [(1 - rank.rank, received)]
+        copy = link.Copy(out, own)
+        rank.exchange(DType.FLOAT32, sends=sends, receives=receives, copy=copy)
+        outs += [(rank, out), (rank, received)]
+    for rank, out in outs:
+        assert (rank.get(out) == tensor.memory).all()
+    assert not any(finish(ranks))
+
+
+@pytest.mark.parametrize("codec", ["tier", "raw"])
 def test_reduce_scatter_and_allgather(codec: str) -> None:
     """Two exchanges of all ranks, each with a shard for every other."""
     n, count = 3, 3 * 1500

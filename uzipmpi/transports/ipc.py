@@ -21,7 +21,7 @@ from mpi4py import MPI
 from uzipmpi.config import Config
 from uzipmpi.kernels import device, link, pipe
 from uzipmpi.kernels.device import DeviceMemory, Stream
-from uzipmpi.kernels.link import Fold
+from uzipmpi.kernels.link import Copy, Fold
 from uzipmpi.kernels.pipe import Pipes
 from uzipmpi.transports.failure import failure
 from uzipmpi.typing import DType
@@ -105,6 +105,7 @@ class Route:
         sends: Sequence[Job] = (),
         receives: Sequence[Job] = (),
         fold: Fold | None = None,
+        copy: Copy | None = None,
         word: int = 0,
     ) -> Exchange:
         """Return an exchange, which can be queued any number of times while its memory lives.
@@ -119,6 +120,8 @@ class Route:
             Peers and memory; none of a peer twice.
         fold
             A reduction over all ranks.
+        copy
+            In this GPU's memory, meanwhile.
         word
             What must be the same on both ends.
         """
@@ -126,6 +129,7 @@ class Route:
             "sends": sends,
             "receives": receives,
             "fold": fold,
+            "copy": copy,
             "word": word,
             "codec": self._codec(config, [job.size for _, job in sends or receives], fold),
             "max_blocks": config.max_sms,
