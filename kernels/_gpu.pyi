@@ -90,7 +90,7 @@ def encode_shards(
     stream: int,
 ) -> None: ...
 def region_bytes(slots_log2: int) -> int: ...
-def ledger_bytes(slots_log2: int, through_host: bool) -> int: ...
+def ledger_bytes(slots_log2: int) -> int: ...
 
 class PreparedExchange:
     def launch(self, stream: int) -> None: ...
@@ -105,7 +105,6 @@ def prepare_exchange(
     timeout: int,
     status: int,
     slots_log2: int,
-    through_host: bool,
     links: Sequence[tuple[int, int, int]],
     sends: Sequence[tuple[int, int, int]],
     receives: Sequence[tuple[int, int, int]],

@@ -227,8 +227,7 @@ void check_linked_codec(const std::string& codec, int menu) {
 
 PreparedExchange prepare_exchange(int dtype, uint32_t word, const std::string& codec, int menu,
                                   int max_blocks, int at_once, uint64_t timeout, uint64_t status,
-                                  int slots_log2, bool through_host,
-                                  const std::vector<LinkAddresses>& links,
+                                  int slots_log2, const std::vector<LinkAddresses>& links,
                                   const std::vector<MessageFields>& sends,
                                   const std::vector<MessageFields>& receives,
                                   const std::optional<FoldFields>& fold,
@@ -250,8 +249,7 @@ PreparedExchange prepare_exchange(int dtype, uint32_t word, const std::string& c
     const auto& [here, there, ledger] = links[i];
     arguments.links[i] = {{pointer<uint8_t>(here), slots_log2},
                           {pointer<uint8_t>(there), slots_log2},
-                          pointer<uzip::gpu::Ledger>(ledger),
-                          through_host};
+                          pointer<uzip::gpu::Ledger>(ledger)};
   }
   arguments.n_sends = set_messages(sends, arguments.sends);
   arguments.n_receives = set_messages(receives, arguments.receives);
@@ -497,9 +495,7 @@ int find_device(const std::string& place) {
 
 uint64_t region_bytes(int slots_log2) { return uzip::gpu::Region::bytes(slots_log2); }
 
-uint64_t ledger_bytes(int slots_log2, bool through_host) {
-  return uzip::gpu::Ledger::bytes(slots_log2, through_host);
-}
+uint64_t ledger_bytes(int slots_log2) { return uzip::gpu::Ledger::bytes(slots_log2); }
 
 }  // namespace
 

@@ -77,14 +77,14 @@ exchange_kernel(UZIP_ARGUMENT Exchange exchange) {
 // Divides some blocks among parts by their costs.
 class Division {
  public:
-  Division(uint32_t blocks, uint32_t parts, uint32_t least, uint64_t costs)
-      : blocks_(blocks), parts_(parts), least_(least), costs_(costs) {}
+  Division(uint32_t blocks, uint32_t parts, uint64_t costs)
+      : blocks_(blocks), parts_(parts), costs_(costs) {}
 
   void give(uint64_t cost, uint32_t* first_block, uint32_t* blocks) {
     *first_block = given_;
-    const uint32_t spare = blocks_ - given_ - parts_ * least_;
+    const uint32_t spare = blocks_ - given_ - parts_;
     const double share = costs_ == 0 ? 0 : static_cast<double>(cost) / static_cast<double>(costs_);
-    *blocks = least_ + static_cast<uint32_t>(share * spare + 0.5);
+    *blocks = 1 + static_cast<uint32_t>(share * spare + 0.5);
     given_ += *blocks;
     costs_ -= cost;
     --parts_;
@@ -92,9 +92,8 @@ class Division {
   uint32_t given() const { return given_; }
 
  private:
-  uint32_t blocks_;  // to be given, at least `least` for each part
+  uint32_t blocks_;  // to be given, at least one for each part
   uint32_t parts_;
-  uint32_t least_;
   uint64_t costs_;
   uint32_t given_ = 0;
 };
@@ -127,14 +126,9 @@ void each_part(Exchange* exchange, const Give& give) {
   }
 }
 
-inline bool is_through_host(const Exchange& exchange) {
-  return exchange.n_links > 0 && exchange.links[0].through_host;
-}
-
 inline void cut(Exchange* exchange) {
   const int itemsize = float_format(exchange->dtype).itemsize;
-  const bool through_host = is_through_host(*exchange);
-  const auto records = [&](uint64_t count) { return Records::of(count, itemsize, through_host); };
+  const auto records = [&](uint64_t count) { return Records::of(count, itemsize); };
   for (int i = 0; i < exchange->n_sends; ++i) {
     exchange->sends[i].records = records(exchange->sends[i].count);
   }
@@ -147,21 +141,19 @@ inline void cut(Exchange* exchange) {
 // Deals out the blocks; returns how many they are.
 inline int divide(Exchange* exchange, int most) {
   const int itemsize = float_format(exchange->dtype).itemsize;
-  const bool through_host = is_through_host(*exchange);
   uint64_t costs = 0;
   uint64_t records = 0;
   uint32_t parts = 0;
   each_part(exchange, [&](uint64_t count, uint64_t cost, uint32_t*, uint32_t*) {
     costs += count * cost;
-    records += Records::of(count, itemsize, through_host).all();
+    records += Records::of(count, itemsize).all();
     ++parts;
   });
   // Workers that have no record are of no use.
-  const uint32_t least = through_host ? 2 : 1;
   auto blocks = static_cast<uint64_t>(most > 0 ? most : 1);
-  if (blocks > records / kSenders + parts * least) blocks = records / kSenders + parts * least;
-  if (blocks < parts * least) blocks = parts * least;
-  Division division(static_cast<uint32_t>(blocks), parts, least, costs);
+  if (blocks > records / kSenders + parts) blocks = records / kSenders + parts;
+  if (blocks < parts) blocks = parts;
+  Division division(static_cast<uint32_t>(blocks), parts, costs);
   each_part(exchange, [&](uint64_t count, uint64_t cost, uint32_t* first_block, uint32_t* n) {
     division.give(count * cost, first_block, n);
   });
@@ -214,7 +206,6 @@ Shape choose_shape(int max_blocks, int at_once) {
 inline bool is_short_of_blocks(const Exchange& exchange) {
   constexpr int kFewBlocks = 48;
   constexpr uint64_t kSmall = uint64_t{128} << 20;
-  if (is_through_host(exchange)) return false;
   const int most = exchange.options.max_blocks;
   bool small = true;
   for (int i = 0; i < exchange.n_sends; ++i) {

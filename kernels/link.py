@@ -7,7 +7,6 @@ coded on the way, without the host. How is in ``link_gpu.hpp``.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import struct
@@ -19,13 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half
-from uzipmpi.kernels.link_memory import (
-    HANDLE_BYTES,
-    DeviceShare,
-    HostShare,
-    process_token,
-    share_of,
-)
+from uzipmpi.kernels.link_memory import HANDLE_BYTES, DeviceShare, process_token
 from uzipmpi.kernels.reduce import OPS
 from uzipmpi.typing import Bytes, DType
 
@@ -40,11 +33,9 @@ __all__ = [
     "prepare",
 ]
 
-# Process, memory, address, device, rank, size, slots, whether the memory is the host's.
-_HANDLE = struct.Struct(f"<16s {HANDLE_BYTES}s Q i i i i i")
+# Process, memory, address, device, rank, size, slots.
+_HANDLE = struct.Struct(f"<16s {HANDLE_BYTES}s Q i i i i")
 _RAISED = b"\1\0\0\0"
-# The host's last cache serves a ring of this size; from larger ones its memory has to.
-HOST_SLOTS_LOG2 = 10
 
 Close: TypeAlias = Callable[[], None]
 
@@ -72,13 +63,10 @@ class Links:
     staging_bytes
         Most bytes of memory for it all, but for what the driver rounds up, and a few records per
         peer at least. The same for all ranks.
-    memory
-        ``device``: the GPU's, which the peers' must reach; ``host``: page-locked memory that all
-        processes map, for GPUs that do not reach each other.
 
     Attributes
     ----------
-    device, rank, size, memory
+    device, rank, size
         As given.
 
     Raises
@@ -89,9 +77,7 @@ class Links:
         If the system or the driver refuses.
     """
 
-    def __init__(
-        self, device: int, rank: int, size: int, staging_bytes: int, memory: str = "device"
-    ) -> None:
+    def __init__(self, device: int, rank: int, size: int, staging_bytes: int) -> None:
         gpu = gpu_half()
         if not 0 <= rank < size <= gpu.MAX_PEERS + 1:
             raise ValueError(
@@ -100,21 +86,18 @@ class Links:
         self.device = device
         self.rank = rank
         self.size = size
-        self.memory = memory
-        self.through_host = memory == "host"
-        most_slots_log2 = HOST_SLOTS_LOG2 if self.through_host else gpu.MAX_SLOTS_LOG2
         self._slots_log2: int = gpu.MIN_SLOTS_LOG2
         while (
-            self._slots_log2 < most_slots_log2
+            self._slots_log2 < gpu.MAX_SLOTS_LOG2
             and (size - 1) * gpu.region_bytes(self._slots_log2 + 1) <= staging_bytes
         ):
             self._slots_log2 += 1
         self._region_bytes: int = gpu.region_bytes(self._slots_log2)
-        self._ledger_bytes: int = gpu.ledger_bytes(self._slots_log2, self.through_host)
+        self._ledger_bytes: int = gpu.ledger_bytes(self._slots_log2)
         n = max(size - 1, 1)
         ledgers = gpu.allocate(n * self._ledger_bytes, device)
         try:
-            self._share = share_of(memory)(n * self._region_bytes, device)
+            self._share = DeviceShare(n * self._region_bytes, device)
         except BaseException:
             gpu.release(ledgers, device)
             raise
@@ -146,7 +129,6 @@ class Links:
             self.rank,
             self.size,
             self._slots_log2,
-            self.through_host,
         )
 
     def connect(self, peer: int, handle: bytes) -> None:
@@ -160,7 +142,7 @@ class Links:
             If the system or the driver finds no way to its memory.
         """
         process, memory, address, device, *theirs = _HANDLE.unpack(handle)
-        mine = [peer, self.size, self._slots_log2, self.through_host]
+        mine = [peer, self.size, self._slots_log2]
         if theirs != mine or peer == self.rank:
             raise ValueError(f"expected {_description(*mine)}, found {_description(*theirs)}")
         if peer in self._there:
@@ -194,11 +176,8 @@ class Links:
             raise ValueError("expected links that are not closed")
 
     def _raise_at(self, region: int) -> None:
-        if self.through_host:
-            ctypes.memmove(region, _RAISED, len(_RAISED))
-        else:
-            word = DeviceMemory(region, len(_RAISED), self.device, self)
-            self._stream.copy(word, np.frombuffer(_RAISED, np.uint8))
+        word = DeviceMemory(region, len(_RAISED), self.device, self)
+        self._stream.copy(word, np.frombuffer(_RAISED, np.uint8))
 
     def _here(self, peer: int) -> int:
         return self._share.address + self._region_bytes * _place(peer, self.rank)
@@ -221,9 +200,8 @@ def _place(rank: int, owner: int) -> int:
     return rank - (rank > owner)
 
 
-def _description(rank: int, size: int, slots_log2: int, through_host: int) -> str:
-    where = "host" if through_host else "GPU"
-    return f"rank {rank} of {size} with 2^{slots_log2} slots in {where} memory"
+def _description(rank: int, size: int, slots_log2: int) -> str:
+    return f"rank {rank} of {size} with 2^{slots_log2} slots"
 
 
 def _close(opened: dict[int, Close]) -> None:
@@ -231,7 +209,7 @@ def _close(opened: dict[int, Close]) -> None:
         opened.popitem()[1]()
 
 
-def _release(ledgers: Close, share: DeviceShare | HostShare, opened: dict[int, Close]) -> None:
+def _release(ledgers: Close, share: DeviceShare, opened: dict[int, Close]) -> None:
     ledgers()  # which waits for the GPU
     _close(opened)
     share.close()
@@ -359,7 +337,6 @@ def prepare(
         int(timeout * 1e9),
         status.ctypes.data,
         links._slots_log2,
-        links.through_host,
         links._addresses(places),
         [(places[peer], memory.address, _count(memory, dtype)) for peer, memory in sends],
         [(places[peer], memory.address, _count(memory, dtype)) for peer, memory in receives],

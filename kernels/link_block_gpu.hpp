@@ -13,8 +13,7 @@ struct LinkBlock {
   int n_links;
   uint64_t timeout;
   uint32_t* status;
-  uint32_t all_sent;  // of a courier's block: whether all flags were carried
-  bool failed;        // before the block's work began
+  bool failed;  // before the block's work began
 
   UZIP_DEVICE static LinkBlock& get() { return *reinterpret_cast<LinkBlock*>(shared_memory()); }
 
@@ -26,18 +25,12 @@ struct LinkBlock {
       n_links = exchange.n_links;
       timeout = exchange.timeout;
       status = exchange.status;
-      all_sent = 0;
       failed = false;
     }
     sync_block();
   }
 
-  UZIP_DEVICE Watch watch(int link) const { return {links[link].abort(), timeout, kPause}; }
-  // For who looks at the region itself, wherever it is.
-  UZIP_DEVICE Watch region_watch(int link) const {
-    return {&links[link].here.head()->abort, timeout,
-            links[link].through_host ? kHostPause : kPause};
-  }
+  UZIP_DEVICE Watch watch(int link) const { return {&links[link].here.head()->abort, timeout}; }
 
   // Reports, and ends the waiting of all who work on these links. By one thread.
   UZIP_DEVICE void fail(LinkStatus found) const {
@@ -48,7 +41,6 @@ struct LinkBlock {
     for (int i = 0; i < n_links; ++i) {
       store_relaxed_system(&links[i].here.head()->abort, uint32_t{1});
       store_relaxed_system(&links[i].there.head()->abort, uint32_t{1});
-      if (links[i].through_host) store_relaxed_system(&links[i].ledger->abort, uint32_t{1});
     }
   }
 
@@ -83,10 +75,9 @@ struct LinkBlock {
     return shuffle32(good, 0) != 0;
   }
 
-  // By one thread, before it relies on a link; `carries`: for a courier.
-  UZIP_DEVICE bool is_aborted(int link, bool carries) const {
-    const Watch watch = carries ? region_watch(link) : this->watch(link);
-    if (load_relaxed_system(watch.abort) == 0) return false;
+  // By one thread, before it relies on a link.
+  UZIP_DEVICE bool is_aborted(int link) const {
+    if (load_relaxed_system(watch(link).abort) == 0) return false;
     fail(LinkStatus::kAborted);
     return true;
   }

@@ -413,11 +413,9 @@ struct Replaced {
   // everywhere: they must choose alike. False: they do not.
   UZIP_DEVICE bool wait_for_choice() const {
     if (ledger == nullptr) return true;
-    // Couriers, who do not choose, come last.
-    const uint32_t choosing = blocks - (LinkBlock::get().links[link].through_host ? 1 : 0);
     const bool chosen = LinkBlock::get().wait(link, [&] {
       return load_acquire_system(&ledger->sent.messages) != before.messages ||
-             load_relaxed_system(&ledger->sent.blocks) >= choosing;
+             load_relaxed_system(&ledger->sent.blocks) >= blocks;
     });
     fence_device();
     return chosen;
@@ -431,11 +429,8 @@ struct Replaced {
 template <DType kDType>
 UZIP_DEVICE_CALL void fold_part(const Exchange& exchange) {
   const LinkFold& fold = exchange.fold;
-  const bool through_host = exchange.n_links > 0 && exchange.links[0].through_host;
   const Records& records = fold.records;
-  const uint32_t workers = through_host ? fold.blocks - 1 : fold.blocks;
   const uint32_t block = block_index() - fold.first_block;
-  const bool carries = block >= workers;
   bool is_last;
   Replaced replaced{};
   if (thread_index() == 0) {
@@ -444,12 +439,10 @@ UZIP_DEVICE_CALL void fold_part(const Exchange& exchange) {
     if (!replaced.wait_for_choice()) LinkBlock::get().failed = true;
   }
   if (open_all<kDType>(exchange, fold.links, fold.n_peers, fold.count, records, fold.blocks,
-                       carries, &is_last)) {
+                       &is_last)) {
     const auto turns =
-        WorkerTurns::of(records.all(), block, workers, thread_index() / kLanes, kWarps);
-    if (carries) {
-      carry_all<kDType>(fold.links, fold.n_peers, records.all());
-    } else if (fold.n_peers == 1) {
+        WorkerTurns::of(records.all(), block, fold.blocks, thread_index() / kLanes, kWarps);
+    if (fold.n_peers == 1) {
       fold_pairs<kDType>(turns);
     } else {
       fold_many<kDType>(turns);

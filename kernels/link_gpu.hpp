@@ -40,17 +40,6 @@ constexpr UZIP_HD int max_record_tiles(int itemsize) {
   return most < kMaxRecordTiles ? most : kMaxRecordTiles;
 }
 
-// Bytes that a tile takes of its slot. In host memory each has room for its values, and is loaded
-// in whole lines: of tiles that begin and end anywhere half as many come over the bus (H200,
-// docs/performance.md).
-template <DType kDType>
-constexpr UZIP_HD int tile_room(bool through_host, int bytes) {
-  return through_host ? float_format(kDType).tile_bytes() : bytes;
-}
-constexpr UZIP_HD int loaded_bytes(bool through_host, int bytes) {
-  return through_host ? (bytes + kLineBytes - 1) / kLineBytes * kLineBytes : bytes;
-}
-
 // What the status word says; it stays as the first one found left it.
 enum class LinkStatus : uint32_t {
   kOk = 0,
@@ -84,7 +73,6 @@ struct alignas(kLineBytes) Progress {
 struct RegionHead {
   alignas(kLineBytes) uint32_t abort;
   alignas(kLineBytes) uint64_t taken;  // messages of this rank that the peer has received
-  alignas(kLineBytes) uint64_t freed;  // records of it, where couriers carry acknowledgements
   Opening openings[kOpenings];
 };
 
@@ -115,34 +103,16 @@ struct Region {
   }
 };
 
-// What a rank keeps of a link in its GPU's own memory, which nobody else reads; all zero at first.
-// Where regions are in host memory, workers look at a mirror of what is there, which couriers carry
-// to and from the regions (link_courier_gpu.hpp): part of it here, flags and acknowledgements
-// behind it.
+// What a rank keeps of a link in memory that nobody else reads; all zero at first.
 struct Ledger {
   Progress sent;
   Progress received;
-  alignas(kLineBytes) uint32_t abort;
-  alignas(kLineBytes) uint64_t freed;  // records whose acknowledgements are in the mirror
-  Opening opening;                     // of the message that comes
-
-  UZIP_HD uint64_t* sent_flags() { return reinterpret_cast<uint64_t*>(this + 1); }
-  UZIP_HD uint64_t* flags(uint32_t slots) { return sent_flags() + slots; }
-  UZIP_HD uint32_t* sent_acknowledgements(uint32_t slots) {
-    return reinterpret_cast<uint32_t*>(flags(slots) + slots);
-  }
-  UZIP_HD uint32_t* acknowledgements(uint32_t slots) {
-    return sent_acknowledgements(slots) + slots;
-  }
 
   // By slot, how often it was used for records whose values were read: for who replaces them.
-  UZIP_HD uint64_t* reads(uint32_t slots, bool through_host) {
-    const uint64_t mirror = through_host ? uint64_t{24} * slots : 0;
-    return reinterpret_cast<uint64_t*>(reinterpret_cast<uint8_t*>(this + 1) + mirror);
-  }
+  UZIP_HD uint64_t* reads() { return reinterpret_cast<uint64_t*>(this + 1); }
 
-  UZIP_HD static uint64_t bytes(int slots_log2, bool through_host) {
-    return sizeof(Ledger) + (uint64_t{through_host ? 32u : 8u} << slots_log2);
+  UZIP_HD static uint64_t bytes(int slots_log2) {
+    return sizeof(Ledger) + (sizeof(uint64_t) << slots_log2);
   }
 };
 
@@ -151,27 +121,6 @@ struct Link {
   Region here;
   Region there;
   Ledger* ledger;
-  bool through_host;  // where the regions are
-
-  // What workers look at, and write for the peer's.
-  UZIP_HD const uint32_t* abort() const {
-    return through_host ? &ledger->abort : &here.head()->abort;
-  }
-  UZIP_HD const uint64_t* flags() const {
-    return through_host ? ledger->flags(here.slots()) : here.flags();
-  }
-  UZIP_HD uint64_t* sent_flags() const {
-    return through_host ? ledger->sent_flags() : there.flags();
-  }
-  UZIP_HD const uint32_t* acknowledgements() const {
-    return through_host ? ledger->acknowledgements(here.slots()) : here.acknowledgements();
-  }
-  UZIP_HD uint32_t* sent_acknowledgements() const {
-    return through_host ? ledger->sent_acknowledgements(here.slots()) : there.acknowledgements();
-  }
-  UZIP_HD uint64_t* reads() const { return ledger->reads(here.slots(), through_host); }
-  // Of the blocks of a message the last is the couriers', where there are any.
-  UZIP_HD uint32_t workers(uint32_t blocks) const { return through_host ? blocks - 1 : blocks; }
 };
 
 // A record's place: which slot, and how often that was used before.
@@ -224,19 +173,18 @@ struct Records {
   uint32_t whole;      // records of whole tiles
   uint32_t remaining;  // values behind them
 
-  static Records of(uint64_t count, int itemsize, bool through_host) {
+  static Records of(uint64_t count, int itemsize) {
     Records records{};
     records.tiles = static_cast<uint32_t>(count / kTileValues);
     records.remaining = static_cast<uint32_t>(count % kTileValues);
     const int most = max_record_tiles(itemsize);
     const uint64_t bytes = count * static_cast<uint64_t>(itemsize);
-    const uint64_t few = through_host ? kFewHostBytes : kFewBytes;
-    const int wanted = bytes < few ? 1 : bytes < 4 * few ? 2 : kMaxRecordTiles;
+    const int wanted = bytes < kFewBytes ? 1 : bytes < 4 * kFewBytes ? 2 : kMaxRecordTiles;
     records.record_tiles = wanted < most ? wanted : most;
     const auto several = static_cast<uint32_t>(records.record_tiles);
-    const uint32_t single = through_host ? 0 : kFirstTiles + kLastTiles;
+    const uint32_t single = kFirstTiles + kLastTiles;
     if (several > 1 && records.tiles > single) {
-      records.first = through_host ? 0 : kFirstTiles;
+      records.first = kFirstTiles;
       records.large = (records.tiles - single) / several;
     }
     records.whole = records.tiles - records.large * (several - 1);
@@ -252,20 +200,17 @@ struct Records {
   UZIP_HD int tiles_of(uint32_t record) const { return record - first < large ? record_tiles : 1; }
 
   static constexpr uint64_t kFewBytes = uint64_t{32} << 20;
-  static constexpr uint64_t kFewHostBytes = uint64_t{2} << 20;
   static constexpr uint32_t kFirstTiles = 0;
   static constexpr uint32_t kLastTiles = 2048;  // two for each of the warps of a large GPU
 };
 
 #if UZIP_GPU_SOURCE
 // What whoever waits looks at, too.
-constexpr uint32_t kPause = 20;
-constexpr uint32_t kHostPause = 100;  // of couriers
+constexpr uint32_t kPause = 20;  // ns between two looks
 
 struct Watch {
   const uint32_t* abort;
   uint64_t timeout;  // ns
-  uint32_t pause;    // ns between two looks
 };
 
 // Of a thread that looks for something again and again.
@@ -277,7 +222,7 @@ class Patience {
   // which takes as long as memory does.
   UZIP_DEVICE LinkStatus end_look() {
     constexpr uint32_t kLooks = 32;
-    pause_for(watch_.pause);
+    pause_for(kPause);
     if (++looks_ % kLooks != 0) return LinkStatus::kOk;
     const uint64_t now = nanoseconds();
     if (begin_ == 0) begin_ = now;

@@ -13,7 +13,7 @@ import numpy as np
 
 from uzipmpi.kernels.device import Stream, gpu_half
 
-__all__ = ["HANDLE_BYTES", "DeviceShare", "HostShare", "process_token", "share_of"]
+__all__ = ["HANDLE_BYTES", "DeviceShare", "HostShare", "process_token"]
 
 _FILE = struct.Struct("<q q Q")  # a process, its file, the bytes of it
 Close: TypeAlias = Callable[[], None]
@@ -115,9 +115,6 @@ class HostShare:
         fields = _FILE.pack(os.getpid(), self._file, self.nbytes)
         return (fields + process_token(os.getpid())).ljust(HANDLE_BYTES, b"\0")
 
-    def clear(self, stream: Stream) -> None:
-        """Do nothing: files begin as zeros."""
-
     def close(self) -> None:
         """Give it back; the GPU must have done with it."""
         self._unmap()
@@ -148,15 +145,6 @@ class HostShare:
     def adopt(address: int, owner: int, device: int) -> int:
         """Return the address: all GPUs of a process find its memory there."""
         return address
-
-
-def share_of(memory: str) -> type[DeviceShare] | type[HostShare]:
-    """Return the kind of memory by its name, ``device`` or ``host``."""
-    kinds: dict[str, type[DeviceShare] | type[HostShare]] = {
-        "device": DeviceShare,
-        "host": HostShare,
-    }
-    return kinds[memory]
 
 
 def _mapped(file: int, nbytes: int, device: int) -> tuple[int, Close]:

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "fold_gpu.hpp"
-#include "link_courier_gpu.hpp"
+#include "link_block_gpu.hpp"
 
 namespace uzip::gpu {
 
@@ -26,7 +26,6 @@ struct Incoming {
   const uint64_t* flags;
   uint32_t* acknowledgements;  // the peer's
   int slots_log2;
-  bool through_host;
   bool coded;
   int menu;
   TileCode code;
@@ -170,9 +169,7 @@ class Fetcher {
       return false;
     }
     const int turn = ahead_ == 0 ? turn_ : turn_ ^ 1;
-    const bool through_host = incoming(next_peer()).through_host;
-    const int chunks = loaded_bytes(through_host, entry.units * kAlignment) / kAlignment;
-    copy_tile_later<kDType>(reinterpret_cast<Chunk*>(stage(turn)), bytes_, lane(), chunks);
+    copy_tile_later<kDType>(reinterpret_cast<Chunk*>(stage(turn)), bytes_, lane(), entry.units);
     commit_copies();
     (ahead_ == 0 ? here_ : later_) = static_cast<uint32_t>(entries_);
     ++ahead_;
@@ -183,7 +180,7 @@ class Fetcher {
 
   // Goes on behind a tile of a record.
   UZIP_DEVICE void pass_tile(const TileEntry& entry) {
-    bytes_ += tile_room<kDType>(incoming(next_peer()).through_host, entry.units * kAlignment);
+    bytes_ += entry.units * kAlignment;
     entries_ >>= kEntryBits;
   }
 
@@ -460,23 +457,20 @@ UZIP_DEVICE bool has_valid_code(const Opening& opening) {
 
 // Waits for the opening of a message and notes what it says. By one thread; false: reported.
 template <DType kDType>
-UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t count, bool carries,
+UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t count,
                                Incoming<kDType>* incoming) {
   const LinkBlock& block = LinkBlock::get();
   const Link& from = block.links[link];
   const Progress before = from.ledger->received;
   incoming->messages = before.messages;
   incoming->sequence = before.records;
-  if (block.is_aborted(link, carries)) return false;
+  if (block.is_aborted(link)) return false;
   const uint64_t number = before.messages + 1;
-  const bool mirrored = from.through_host && !carries;
-  const Opening* opening =
-      mirrored ? &from.ledger->opening : &from.here.head()->openings[(number - 1) % kOpenings];
-  const bool there = block.wait(mirrored ? block.watch(link) : block.region_watch(link),
-                                [&] { return load_acquire_system(&opening->number) == number; });
+  const Opening* opening = &from.here.head()->openings[(number - 1) % kOpenings];
+  const bool there =
+      block.wait(link, [&] { return load_acquire_system(&opening->number) == number; });
   if (!there) return false;
   const Opening found = *opening;
-  if (carries) carry_opening(found, from.ledger);
   if (found.dtype != static_cast<uint8_t>(exchange.dtype) || found.count != count ||
       found.word != exchange.word) {
     block.fail(LinkStatus::kMismatch);
@@ -489,11 +483,10 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
   const TierParameters parameters{
       found.menu, found.base, found.zero_planes, {found.order[0], found.order[1]}};
   incoming->link = link;
-  incoming->ring = block.links[link].here.ring();
-  incoming->flags = block.links[link].flags();
-  incoming->acknowledgements = block.links[link].sent_acknowledgements();
-  incoming->slots_log2 = block.links[link].here.slots_log2;
-  incoming->through_host = from.through_host;
+  incoming->ring = from.here.ring();
+  incoming->flags = from.here.flags();
+  incoming->acknowledgements = from.there.acknowledgements();
+  incoming->slots_log2 = from.here.slots_log2;
   incoming->coded = found.coded != 0;
   incoming->menu = found.menu;
   incoming->code = TileCode::of<kDType>(parameters);
@@ -505,13 +498,13 @@ UZIP_DEVICE bool open_incoming(const Exchange& exchange, int link, uint64_t coun
 // `is_last`, in thread 0: the block is to close them.
 template <DType kDType>
 UZIP_DEVICE bool open_all(const Exchange& exchange, const int* links, int n, uint64_t count,
-                          const Records& records, uint32_t blocks, bool carries, bool* is_last) {
+                          const Records& records, uint32_t blocks, bool* is_last) {
   ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
   const int thread = thread_index();
   room.tables.fill(thread);
   if (thread == 0) room.records = records;
   if (thread < n &&
-      !open_incoming<kDType>(exchange, links[thread], count, carries, &room.incoming[thread])) {
+      !open_incoming<kDType>(exchange, links[thread], count, &room.incoming[thread])) {
     room.block.failed = true;
   }
   sync_block();
@@ -534,18 +527,6 @@ UZIP_DEVICE void close_all(const int* links, int n, uint32_t records) {
   }
 }
 
-// By the couriers' block.
-template <DType kDType>
-UZIP_DEVICE void carry_all(const int* links, int n, uint32_t records) {
-  const ReceiveRoom<kDType>& room = ReceiveRoom<kDType>::get();
-  Arrivals arrivals[kMaxPeers];
-  for (int i = 0; i < n; ++i) {
-    const uint64_t first = room.incoming[i].sequence;
-    arrivals[i] = {links[i], first, first + records, first};
-  }
-  carry_received(arrivals, n);
-}
-
 // The menu of a message whose sender is the only one.
 template <DType kDType>
 UZIP_DEVICE int menu_of_incoming() {
@@ -556,23 +537,16 @@ UZIP_DEVICE int menu_of_incoming() {
 // A block's part in receiving a message.
 template <DType kDType>
 UZIP_DEVICE_CALL void receive_part(const Exchange& exchange, const Message& message) {
-  const Link& link = LinkBlock::get().links[message.link];
   const Records& records = message.records;
-  const uint32_t workers = link.workers(message.blocks);
   const uint32_t block = block_index() - message.first_block;
-  const bool carries = block >= workers;
   bool is_last;
   if (thread_index() == 0) ReceiveRoom<kDType>::get().values = message.values;
-  if (open_all<kDType>(exchange, &message.link, 1, message.count, records, message.blocks, carries,
+  if (open_all<kDType>(exchange, &message.link, 1, message.count, records, message.blocks,
                        &is_last)) {
-    if (carries) {
-      carry_all<kDType>(&message.link, 1, records.all());
-    } else {
-      const auto turns =
-          WorkerTurns::of(records.all(), block, workers, thread_index() / kLanes, kWarps);
-      RecordReceiver<kDType> receiver{turns};
-      CompiledMenus::choose(menu_of_incoming<kDType>(), receiver);
-    }
+    const auto turns =
+        WorkerTurns::of(records.all(), block, message.blocks, thread_index() / kLanes, kWarps);
+    RecordReceiver<kDType> receiver{turns};
+    CompiledMenus::choose(menu_of_incoming<kDType>(), receiver);
   }
   if (is_last) close_all<kDType>(&message.link, 1, records.all());
 }

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "frame_decode_gpu.hpp"
-#include "link_courier_gpu.hpp"
+#include "link_block_gpu.hpp"
 #include "packed_encode_gpu.hpp"
 #include "select_gpu.hpp"
 
@@ -223,10 +223,10 @@ class Sender {
   UZIP_DEVICE uint32_t acknowledged(const Link& link, uint32_t record) const {
     const auto place = RecordPlace::of(sequence_ + record, link.here.slots_log2);
     if (lane_ != 0) return ~place.round;
-    return load_relaxed_system(link.acknowledgements() + place.slot);
+    return load_relaxed_system(link.here.acknowledgements() + place.slot);
   }
   UZIP_DEVICE bool wait_for_slot(const Link& link, const RecordPlace& place) const {
-    const uint32_t* acknowledged = link.acknowledgements() + place.slot;
+    const uint32_t* acknowledged = link.here.acknowledgements() + place.slot;
     return LinkBlock::get().wait(link_, lane_,
                                  [&] { return load_relaxed_system(acknowledged) == place.round; });
   }
@@ -292,7 +292,6 @@ class Sender {
                                  uint8_t* slot) {
     const uint32_t first = records_.first_tile(record);
     const int tiles = records_.tiles_of(record);
-    const bool apart = LinkBlock::get().links[link_].through_host;
     uint64_t entries = 0;
     int together = 0;  // bytes in the room
 #pragma unroll 1
@@ -303,7 +302,7 @@ class Sender {
       TileEntry entry;
       if constexpr (kMenu == kRawMenu || kMenu == kPackedMenu) {
         entry = put_tile<kMenu>(values, next, slot);
-        slot += tile_room<kDType>(apart, entry.units * kAlignment);
+        slot += entry.units * kAlignment;
       } else {
         uint8_t* place = room().coded + together;
         if constexpr (kMenu == kAnyMenu) {
@@ -313,10 +312,10 @@ class Sender {
           entry = code_tile<kMenu>(code, digits, values, next, place);
         }
         together += entry.units * kAlignment;
-        if (apart || i + 1 == tiles || (i + 1) % kTilesTogether<kDType> == 0) {
+        if (i + 1 == tiles || (i + 1) % kTilesTogether<kDType> == 0) {
           sync_lanes();
           store_chunks(slot, room().coded, together / kAlignment, lane_);
-          slot += tile_room<kDType>(apart, together);
+          slot += together;
           together = 0;
         }
       }
@@ -354,17 +353,13 @@ UZIP_DEVICE void raise_flags(Mailboxes& mail, const Link& link, uint64_t* reads,
     const bool left = !has_worker || load_acquire_block(&mail.left[worker]) != 0;
     const uint32_t posted = has_worker ? load_acquire_block(&mail.posted[worker]) : 0;
     if (any32(posted != published)) {
-      if (link.through_host) {
-        fence_device();
-      } else {
-        fence_system();
-      }
+      fence_system();
       for (; published != posted; ++published) {
         const uint64_t record = sequence + turns.first + uint64_t{published} * turns.step;
         const auto place = RecordPlace::of(record, link.here.slots_log2);
         // First, as the slot is used again only after the flag.
         if (reads != nullptr) store_relaxed_system(reads + place.slot, uint64_t{place.round} + 1);
-        store_relaxed_system(link.sent_flags() + place.slot,
+        store_relaxed_system(link.there.flags() + place.slot,
                              load_relaxed_block(&mail.flags[worker][published % kMailboxRecords]));
       }
       if (has_worker) store_release_block(&mail.published[worker], published);
@@ -383,8 +378,8 @@ UZIP_DEVICE void open_message(const Exchange& exchange, const Message& message,
   const Link& link = block.links[message.link];
   const uint64_t* taken = &link.here.head()->taken;
   // Not before the one whose place it takes was read.
-  const bool free = block.wait(block.region_watch(message.link),
-                               [&] { return messages - load_acquire_system(taken) < kOpenings; });
+  const bool free =
+      block.wait(message.link, [&] { return messages - load_acquire_system(taken) < kOpenings; });
   if (!free) return;
   Opening* opening = &link.there.head()->openings[messages % kOpenings];
   opening->count = message.count;
@@ -457,17 +452,7 @@ UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message
   const uint32_t block = block_index() - message.first_block;
   const Link& link = room.block.links[message.link];
   const Records& records = message.records;
-  const uint32_t workers = link.workers(message.blocks);
-  const bool carries = block >= workers;
-  if (thread_index() == 0) room.block.failed = room.block.is_aborted(message.link, carries);
-  if (carries) {
-    sync_block();
-    if (!room.block.failed) carry_sent(message.link, before.records, records.all());
-    if (thread_index() == 0 && LinkBlock::is_last(progress, blocks_of_sent(exchange, message))) {
-      advance(progress, before.messages + 1, before.records + records.all());
-    }
-    return;
-  }
+  if (thread_index() == 0) room.block.failed = room.block.is_aborted(message.link);
   choose_for<kDType>(exchange, message);
   if (warp == kSenders) {
     bool is_last = false;
@@ -479,13 +464,13 @@ UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message
     }
     sync_lanes();
     if (!room.block.failed) {
-      const auto turns = WorkerTurns::of(records.all(), block, workers, lane, kSenders);
-      raise_flags(room.mail, link, exchange.in_place ? link.reads() : nullptr, before.records,
-                  turns, lane);
+      const auto turns = WorkerTurns::of(records.all(), block, message.blocks, lane, kSenders);
+      raise_flags(room.mail, link, exchange.in_place ? link.ledger->reads() : nullptr,
+                  before.records, turns, lane);
     }
     if (is_last) advance(progress, before.messages + 1, before.records + records.all());
   } else if (!room.block.failed) {
-    const auto turns = WorkerTurns::of(records.all(), block, workers, warp, kSenders);
+    const auto turns = WorkerTurns::of(records.all(), block, message.blocks, warp, kSenders);
     Sender<kDType> sender(message, before.records, turns);
     if (room.choice.raw) {
       sender.template run<kRawMenu>();

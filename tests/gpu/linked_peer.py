@@ -1,4 +1,4 @@
-"""Rank 1 of two, which sends to rank 0 until it is killed: ``linked_peer.py MODULE MEMORY``.
+"""Rank 1 of two, which sends to rank 0 until it is killed: ``linked_peer.py MODULE``.
 
 It writes its handle and reads the other's, a line each.
 """
@@ -20,7 +20,7 @@ emulated_module.install(Path(sys.argv[1]))
 
 from linked_ranks import LinkedRank  # noqa: E402
 
-rank = LinkedRank(1, 2, memory=sys.argv[2])
+rank = LinkedRank(1, 2)
 print(rank.links.handle.hex(), flush=True)
 rank.links.connect(0, bytes.fromhex(sys.stdin.readline()))
 values = rank.put(np.zeros(100_000, np.uint8))

@@ -19,18 +19,16 @@ TIMEOUT = 20.0
 class LinkedRank:
     """A rank with links to others, and memory on its GPU."""
 
-    def __init__(
-        self, rank: int, size: int, staging_bytes: int = 0, memory: str = "device"
-    ) -> None:
+    def __init__(self, rank: int, size: int, staging_bytes: int = 0) -> None:
         self.rank = rank
         self.device = rank % gpu_half().device_count()
-        self.links = self._links(rank, size, staging_bytes, memory)
+        self.links = self._links(rank, size, staging_bytes)
         self.stream = Stream(self.device)
         self._guarded: list[tuple[DeviceMemory, int]] = []
         self._statuses: list[Bytes] = []
 
-    def _links(self, rank: int, size: int, staging_bytes: int, memory: str) -> Any:
-        return link.Links(self.device, rank, size, staging_bytes, memory)
+    def _links(self, rank: int, size: int, staging_bytes: int) -> Any:
+        return link.Links(self.device, rank, size, staging_bytes)
 
     def put(self, values: Bytes, offset: int = 0) -> DeviceMemory:
         """Return a guarded copy of bytes, ``offset`` bytes behind a multiple of 16."""
@@ -80,9 +78,9 @@ class LinkedRank:
         return found
 
 
-def linked(n: int, staging_bytes: int = 0, memory: str = "device") -> list[LinkedRank]:
+def linked(n: int, staging_bytes: int = 0) -> list[LinkedRank]:
     """Return ranks that are connected; without staging bytes with as few slots as can be."""
-    ranks = [LinkedRank(rank, n, staging_bytes, memory) for rank in range(n)]
+    ranks = [LinkedRank(rank, n, staging_bytes) for rank in range(n)]
     for one in ranks:
         for other in ranks:
             if one is not other:

@@ -13,7 +13,7 @@ from uzipmpi.typing import DType
 class PipedRank(LinkedRank):
     """A rank with pipes to others, and memory on its GPU."""
 
-    def _links(self, rank: int, size: int, staging_bytes: int, memory: str) -> pipe.Pipes:
+    def _links(self, rank: int, size: int, staging_bytes: int) -> pipe.Pipes:
         return pipe.Pipes(self.device, rank, size, staging_bytes)
 
     def exchange(self, dtype: DType, **arguments: Any) -> None:

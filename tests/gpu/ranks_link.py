@@ -26,13 +26,12 @@ from linked_ranks import LinkedRank  # noqa: E402
 from samples import TILE, tensor_of  # noqa: E402
 
 ROUNDS = 25
-MEMORY = sys.argv[2] if len(sys.argv) > 2 else "device"
 comm = MPI.COMM_WORLD
 me, size = comm.rank, comm.size
 
 
 def main() -> None:
-    rank = LinkedRank(me, size, memory=MEMORY)
+    rank = LinkedRank(me, size)
     for peer, handle in enumerate(comm.allgather(rank.links.handle)):
         if peer != me:
             rank.links.connect(peer, handle)

@@ -24,7 +24,6 @@ from uzipmpi.typing import Bytes, DType, Tensor  # noqa: E402
 parser = argparse.ArgumentParser()
 parser.add_argument("--rounds", type=int, default=100)
 parser.add_argument("--module", type=Path)
-parser.add_argument("--memory", default="device")
 options = parser.parse_args()
 if options.module:
     emulated_module.install(options.module)
@@ -132,7 +131,7 @@ def pool_of(dtype: DType, rank: int) -> Tensor:
 
 
 def main() -> None:
-    rank = LinkedRank(me, size, memory=options.memory)
+    rank = LinkedRank(me, size)
     for peer, handle in enumerate(comm.allgather(rank.links.handle)):
         if peer != me:
             rank.links.connect(peer, handle)

@@ -26,7 +26,6 @@ from uzipmpi.typing import Bytes, DType, Tensor
 
 TIMED_OUT, ABORTED, MISMATCH, DAMAGED = 1, 2, 3, 4
 LARGE = 1 << 20
-in_memory = pytest.mark.parametrize("memory", ["device", "host"])
 by_name = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
 
 
@@ -53,14 +52,13 @@ def send_both_ways(
     return found
 
 
-@in_memory
 @by_name
 @pytest.mark.parametrize(
     "pattern", ["normal", "random_bits", "zeros", "constant", "zero_heavy", "special", "wrapped"]
 )
-def test_values_arrive(pattern: str, dtype: DType, memory: str) -> None:
+def test_values_arrive(pattern: str, dtype: DType) -> None:
     """More records than slots, both ways at once, with one alignment and then with the least."""
-    ranks = linked(2, memory=memory)
+    ranks = linked(2)
     tensors = [tensor_of(pattern, dtype, count) for count in (6 * TILE + 77, 9 * TILE)]
     for offset in (0, dtype.itemsize):
         found = send_both_ways(ranks, tensors, offset)
@@ -68,11 +66,10 @@ def test_values_arrive(pattern: str, dtype: DType, memory: str) -> None:
         assert (found[1] == tensors[0].memory).all()
 
 
-@in_memory
 @pytest.mark.parametrize("codec", ["auto", "tier", "raw"])
 @pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025, 70000])
-def test_counts(count: int, codec: str, memory: str) -> None:
-    ranks = linked(2, LARGE, memory)
+def test_counts(count: int, codec: str) -> None:
+    ranks = linked(2, LARGE)
     tensors = [tensor_of("outliers", DType.BFLOAT16, count, seed) for seed in range(2)]
     found = send_both_ways(ranks, tensors, codec=codec)
     assert (found[0] == tensors[1].memory).all()
@@ -109,11 +106,10 @@ def test_bytes_are_sent_as_they_are() -> None:
     assert (found[0] == backwards).all()
 
 
-@in_memory
 @pytest.mark.parametrize("max_blocks", [1, 2, 5])
-def test_messages_follow_each_other(max_blocks: int, memory: str) -> None:
+def test_messages_follow_each_other(max_blocks: int) -> None:
     """Many more than a ring or the list of openings holds; the sender is far ahead."""
-    sender, receiver = ranks = linked(2, memory=memory)
+    sender, receiver = ranks = linked(2)
     tensors = [tensor_of("normal", DType.FLOAT16, seed % 4 * 600, seed) for seed in range(80)]
     outs = [receiver.room(tensor.nbytes) for tensor in tensors]
     values = [sender.put(tensor.memory) for tensor in tensors]
@@ -154,10 +150,9 @@ def test_flags_go_on_when_their_rounds_begin_again() -> None:
         assert not any(finish(ranks))
 
 
-@in_memory
 @pytest.mark.parametrize("other", ["dtype", "count", "word"])
-def test_ends_that_disagree_both_end(other: str, memory: str) -> None:
-    sender, receiver = linked(2, memory=memory)
+def test_ends_that_disagree_both_end(other: str) -> None:
+    sender, receiver = linked(2)
     values = sender.put(np.zeros(40000, np.uint8))
     out = receiver.room(40000 if other != "count" else 39998)
     sender.exchange(DType.BFLOAT16, sends=[(1, values)])
@@ -172,10 +167,9 @@ def test_ends_that_disagree_both_end(other: str, memory: str) -> None:
     assert "another data type or count" in link.complaint(MISMATCH)
 
 
-@in_memory
 @pytest.mark.parametrize("role", ["send", "receive", "fold"])
-def test_who_waits_in_vain_gives_up(role: str, memory: str) -> None:
-    rank, other = linked(2, memory=memory)
+def test_who_waits_in_vain_gives_up(role: str) -> None:
+    rank, other = linked(2)
     memory = rank.put(np.zeros(40000, np.uint8))
     arguments = {
         "send": {"sends": [(1, memory)]},
@@ -190,9 +184,8 @@ def test_who_waits_in_vain_gives_up(role: str, memory: str) -> None:
     assert other.finish() == [ABORTED]
 
 
-@in_memory
-def test_abort_ends_a_kernel_that_runs(memory: str) -> None:
-    rank, other = linked(2, memory=memory)
+def test_abort_ends_a_kernel_that_runs() -> None:
+    rank, other = linked(2)
     rank.exchange(DType.FLOAT32, receives=[(1, rank.room(4096))], timeout=60)
     waiter = threading.Thread(target=rank.stream.synchronize)
     begin = time.monotonic()
@@ -206,14 +199,13 @@ def test_abort_ends_a_kernel_that_runs(memory: str) -> None:
     assert rank.finish() == [ABORTED]
 
 
-@in_memory
 @pytest.mark.parametrize("place", ["flag", "opening", "slot"])
-def test_damage_is_noticed_or_harmless(place: str, memory: str) -> None:
+def test_damage_is_noticed_or_harmless(place: str) -> None:
     """Whatever a peer writes, nothing changes but the memory for what comes from it."""
     generator = np.random.default_rng(len(place))
     noticed = 0
     for _ in range(12):
-        sender, receiver = linked(2, memory=memory)
+        sender, receiver = linked(2)
         count = 2 * TILE
         sender.exchange(
             DType.BFLOAT16,
@@ -245,14 +237,11 @@ def folded(op: str, tensors: list[Tensor], divisor: int = 1) -> Bytes:
     return out.memory
 
 
-@in_memory
 @by_name
 @pytest.mark.parametrize(("op", "n", "divisor"), [("sum", 2, 1), ("sum", 3, 3), ("prod", 2, 1)])
-def test_folds_are_those_of_the_cpu(
-    op: str, n: int, divisor: int, dtype: DType, memory: str
-) -> None:
+def test_folds_are_those_of_the_cpu(op: str, n: int, divisor: int, dtype: DType) -> None:
     """Each rank sends its tensor to all others, and all fold all of them."""
-    ranks = linked(n, memory=memory)
+    ranks = linked(n)
     tensors = contributions(n, dtype, 3 * TILE + 55)
     results = []
     for rank, tensor in zip(ranks, tensors, strict=True):
@@ -269,10 +258,9 @@ def test_folds_are_those_of_the_cpu(
     assert not any(finish(ranks))
 
 
-@in_memory
-def test_a_fold_replaces_what_is_sent(memory: str) -> None:
+def test_a_fold_replaces_what_is_sent() -> None:
     """Twice, through rings of few slots, after a message that only one of them sends."""
-    ranks = linked(2, 100_000, memory=memory)
+    ranks = linked(2, 100_000)
     count = 40 * TILE + 3
     first = tensor_of("normal", DType.BFLOAT16, 3 * TILE)
     room = ranks[1].room(first.nbytes)
@@ -341,11 +329,10 @@ def test_a_copy_is_made_meanwhile(offset: int, nbytes: int) -> None:
     assert not any(finish(ranks))
 
 
-@in_memory
 @pytest.mark.parametrize("op", ["min", "max"])
 @pytest.mark.parametrize("count", [0, 5, 1025])
-def test_folds_of_few_values(op: str, count: int, memory: str) -> None:
-    ranks = linked(2, memory=memory)
+def test_folds_of_few_values(op: str, count: int) -> None:
+    ranks = linked(2)
     tensors = contributions(2, DType.BFLOAT16, count)
     results = []
     for rank, tensor in zip(ranks, tensors, strict=True):
@@ -357,11 +344,10 @@ def test_folds_of_few_values(op: str, count: int, memory: str) -> None:
     assert not any(finish(ranks))
 
 
-@in_memory
-def test_reduce_scatter_and_allgather(memory: str) -> None:
+def test_reduce_scatter_and_allgather() -> None:
     """Two launches of all ranks, each with a shard for every other."""
     n, count = 3, 3 * 1500
-    ranks = linked(n, memory=memory)
+    ranks = linked(n)
     tensors = contributions(n, DType.FLOAT16, count)
     outs = []
     for rank, tensor in zip(ranks, tensors, strict=True):
@@ -394,9 +380,8 @@ def test_a_rank_alone_folds_its_own() -> None:
     assert rank.finish() == [0]
 
 
-@in_memory
-def test_two_processes(mpirun: Callable[..., str], gpu_module: Path, memory: str) -> None:
-    assert "all the same" in mpirun(2, "ranks_link.py", gpu_module, memory, timeout=60)
+def test_two_processes(mpirun: Callable[..., str], gpu_module: Path) -> None:
+    assert "all the same" in mpirun(2, "ranks_link.py", gpu_module, timeout=60)
 
 
 def test_random_rounds(mpirun: Callable[..., str], gpu_module: Path) -> None:
@@ -404,14 +389,13 @@ def test_random_rounds(mpirun: Callable[..., str], gpu_module: Path) -> None:
     assert "all the same" in mpirun(2, "ranks_rounds.py", *arguments, timeout=60)
 
 
-@in_memory
-def test_a_peer_that_is_killed(gpu_module: Path, memory: str) -> None:
+def test_a_peer_that_is_killed(gpu_module: Path) -> None:
     """What it has sent is there; then the receiver waits no longer than it was told to."""
     program = Path(__file__).with_name("linked_peer.py")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    command = [sys.executable, program, gpu_module, memory]
+    command = [sys.executable, program, gpu_module]
     with subprocess.Popen(command, **pipes) as peer:
-        rank = LinkedRank(0, 2, memory=memory)
+        rank = LinkedRank(0, 2)
         print(rank.links.handle.hex(), file=peer.stdin, flush=True)
         rank.links.connect(1, bytes.fromhex(peer.stdout.readline()))
         out = rank.room(100_000)
@@ -431,21 +415,6 @@ def test_a_peer_that_is_killed(gpu_module: Path, memory: str) -> None:
         rank.links.close()
 
 
-def test_host_memory_is_given_back() -> None:
-    """Its files and mappings, here and of peers."""
-
-    def used() -> tuple[int, int]:
-        mapped = Path("/proc/self/maps").read_text().count("memfd:uzipmpi")
-        return mapped, len(list(Path("/proc/self/fd").iterdir()))
-
-    before = used()
-    ranks = linked(2, memory="host")
-    assert used() == (before[0] + 2, before[1] + 4)  # Python's mappings have files of their own
-    for rank in ranks:
-        rank.links.close()
-    assert used() == before
-
-
 def test_names_of_gpus() -> None:
     identities = [link.device_identity(ordinal) for ordinal in range(2)]
     assert identities[0] != identities[1]
@@ -458,9 +427,7 @@ def test_what_is_refused() -> None:
     rank, other = linked(2)
     memory, status = rank.room(1000), device.pinned(4)
     handle = other.links.handle
-    with pytest.raises(
-        ValueError, match=r"expected rank 1 of 2 with 2.1 slots in GPU memory, found rank 0"
-    ):
+    with pytest.raises(ValueError, match=r"expected rank 1 of 2 with 2.1 slots, found rank 0"):
         rank.links.connect(1, rank.links.handle)
     with pytest.raises(ValueError, match=r"peers that are connected, found .0."):
         rank.exchange(DType.BYTES, sends=[(0, memory)])
