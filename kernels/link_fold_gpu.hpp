@@ -403,7 +403,7 @@ struct Replaced {
     const Message& message = exchange.sends[0];
     const Link& link = room.block.links[message.link];
     const Progress before = link.ledger->sent;
-    room.reads = link.reads();
+    room.reads = link.ledger->reads();
     room.sent = before.records;
     const uint32_t blocks = blocks_of_sent(exchange, message);
     return {message.link, link.ledger, before, blocks,
