@@ -31,7 +31,7 @@ UZIP_DEVICE_CALL void encode_packed_instead(Tensor tensor, uint8_t* frame, Encod
   sync_block();
   auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
   if (thread_index() == 0) room.choice = choice;
-  room.tables.fill(thread_index(), kThreads);
+  room.tables.fill(Menu::of(choice.parameters.menu), choice.digits, thread_index());
   sync_block();
   if (kPacksAhead<kDType> && tensor.aligned) {
     const int warp = thread_index() / kLanes;

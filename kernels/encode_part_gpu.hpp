@@ -255,13 +255,23 @@ struct GroupsStep {
   }
 };
 
-// Chooses the parameters, while all warps but one make the tables; by a block.
+// Chooses the parameters, with the tables that they ask for; by a block. Those of the
+// menus that are likely are made while one warp chooses.
 template <DType kDType>
 UZIP_DEVICE void choose_with_tables(const Drawn<kDType>& drawn, const EncodeOptions& options,
                                     EncodeRoom<kDType>& room) {
+  const Choice& choice = room.choice;
+  const int thread = thread_index();
   choose<kDType>(drawn, options, room.select, &room.choice,
-                 [&] { room.tables.fill(thread_index() - kLanes, kThreads - kLanes); });
+                 [&] { room.tables.foresee(thread - kLanes); });
+  if (thread < kLanes) {
+    room.tables.fill_digits(Menu::of(choice.parameters.menu), choice.digits, thread);
+  }
   sync_block();
+  if (!ForeseenMenus::has(choice.parameters.menu)) {
+    room.tables.gathers.fill(Menu::of(choice.parameters.menu), thread);
+    sync_block();
+  }
 }
 
 // Writes a part of the frame of a tensor; all blocks of the frame call it. Shared memory is an

@@ -254,7 +254,7 @@ struct alignas(16) FoldWarpRoom {
   };
   union Third {
     LevelRoom<kDType> levels;
-    RawRoom<kDType> raw;
+    OffsetRoom<kDType> offsets;
   };
   // Of an input's tile that is fetched, and of the one after. In registers they would be in the
   // way.

@@ -42,7 +42,7 @@ struct GroupRoom {
 template <DType kDType>
 struct EncodeRoom : GroupRoom {
   struct Dense {
-    RawRoom<kDType> raw[kWarps];
+    OffsetRoom<kDType> offsets[kWarps];
     uint32_t tails[2][kWarps][kTailWords<kDType>];  // of two groups in turn
   };
   union {
@@ -52,7 +52,7 @@ struct EncodeRoom : GroupRoom {
   };
 
   // Of a warp: to code a tile, and for the tail that it makes.
-  UZIP_DEVICE RawRoom<kDType>& raw(int warp) { return dense.raw[warp]; }
+  UZIP_DEVICE OffsetRoom<kDType>& offsets(int warp) { return dense.offsets[warp]; }
   UZIP_DEVICE uint32_t* tail(int turn, int warp) { return dense.tails[turn][warp]; }
 };
 
@@ -257,7 +257,7 @@ class GroupEncoder {
   UZIP_DEVICE void code_values(const uint8_t* values, CodedTile* result) {
     uint8_t* head = head_of(result->group);
     note(encode_dense_tile<kDType, kMenu>(plan_.code, plan_.digits, room_.tables, values,
-                                          source_.aligned(), head, raw(), tail(result->turn),
+                                          source_.aligned(), head, offsets(), tail(result->turn),
                                           lane_),
          values, result);
   }
@@ -285,12 +285,12 @@ class GroupEncoder {
     if constexpr (kShared) sync_lanes();
     uint32_t digits[kQuads];
     const bool codable = split_rows<kDType, kMenu>(code, digit_table, StagedRows<kDType>{stage},
-                                                   head, raw(), lane_, digits);
+                                                   head, offsets(), lane_, digits);
     if constexpr (kShared) sync_lanes();
     source_.fetch(tile_of(result->group + part_.blocks), stage);
     int bytes = kNotCodable;
     if (codable) {
-      bytes = encode_digits<kDType, kMenu>(code, room_.tables, values, digits, head, raw(),
+      bytes = encode_digits<kDType, kMenu>(code, room_.tables, values, digits, head, offsets(),
                                            tail(result->turn), lane_);
     }
     note(bytes, values, result);
@@ -340,7 +340,7 @@ class GroupEncoder {
 
  private:
   UZIP_DEVICE bool has_last() const { return last_.turn != kNoTurn; }
-  UZIP_DEVICE RawRoom<kDType>& raw() { return room_.raw(warp_); }
+  UZIP_DEVICE OffsetRoom<kDType>& offsets() { return room_.offsets(warp_); }
   UZIP_DEVICE uint32_t* tail(int turn) { return room_.tail(turn, warp_); }
 
   // Meets the other warps, and stores the tail of the last tile, whose place is known by now.

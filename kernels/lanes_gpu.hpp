@@ -35,8 +35,7 @@ UZIP_DEVICE void transpose(const uint32_t words[4], uint32_t planes[4]) {
 }
 // Its own inverse, as a transposition is.
 
-// A quad's fields. Bytes of `offset` below 16 are offsets from the window's base. `symbol` has the
-// symbols, or, where these are of two bytes, their offsets, those beyond the window as 16.
+// A quad's fields. Bytes of `offset` below 16 are offsets from the window's base.
 template <DType kDType>
 struct Quad {
   static constexpr FloatFormat kFormat = float_format(kDType);
@@ -45,19 +44,9 @@ struct Quad {
 
   uint32_t byte_plane[kBytePlanes > 0 ? kBytePlanes : 1];
   uint32_t sub_plane[kMaxSubPlanes];
-  uint32_t symbol;
   uint32_t offset;
 
   UZIP_DEVICE static Quad split(const uint32_t words[kWords], uint32_t base);
-  // Has bits in the upper half of the bytes of symbols that are not in the window, only of those.
-  UZIP_DEVICE static uint32_t outside(uint32_t symbol, uint32_t base) {
-    if constexpr (kFormat.symbol_bytes() == 2) return symbol & 0xF0F0F0F0u;
-    if constexpr (kFormat.exponent_bits == 4) return 0;
-    if constexpr (kFormat.exponent_bits == 5) {
-      return (symbol + repeat(static_cast<int>(32 - base))) & 0x10101010u;
-    }
-    return subtract_bytes(symbol, repeat(static_cast<int>(base))) & 0xF0F0F0F0u;
-  }
   // `symbol`: bytes; for 11-bit symbols offsets that are below 16.
   UZIP_DEVICE void join(uint32_t symbol, uint32_t base, uint32_t words[kWords]) const;
 };
@@ -75,23 +64,21 @@ UZIP_DEVICE Quad<kDType> Quad<kDType>::split(const uint32_t words[kWords], uint3
     const uint32_t top = permute(words[0], words[1], 0x7531);
     const uint32_t second = permute(words[0], words[1], 0x6420);
     quad.byte_plane[0] = blend(kSignBits, top, second);
-    quad.symbol = symbols8(top, second);
-    quad.offset = subtract_bytes(quad.symbol, repeat(static_cast<int>(base)));
+    quad.offset = subtract_bytes(symbols8(top, second), repeat(static_cast<int>(base)));
   } else if constexpr (kDType == DType::kFloat16) {
     const uint32_t top = permute(words[0], words[1], 0x7531);
     quad.byte_plane[0] = permute(words[0], words[1], 0x6420);
     quad.sub_plane[0] = top & 0x03030303u;
     quad.sub_plane[1] = top >> 7 & kOnes;
-    quad.symbol = top >> 2 & 0x1F1F1F1Fu;
-    quad.offset = (quad.symbol + repeat(static_cast<int>(32 - base))) & 0x1F1F1F1Fu;
+    const uint32_t symbol = top >> 2 & 0x1F1F1F1Fu;
+    quad.offset = (symbol + repeat(static_cast<int>(32 - base))) & 0x1F1F1F1Fu;
   } else if constexpr (kDType == DType::kFloat32) {
     uint32_t bytes[4];
     transpose(words, bytes);
     quad.byte_plane[0] = bytes[0];
     quad.byte_plane[1] = bytes[1];
     quad.byte_plane[2] = blend(kSignBits, bytes[3], bytes[2]);
-    quad.symbol = symbols8(bytes[3], bytes[2]);
-    quad.offset = subtract_bytes(quad.symbol, repeat(static_cast<int>(base)));
+    quad.offset = subtract_bytes(symbols8(bytes[3], bytes[2]), repeat(static_cast<int>(base)));
   } else if constexpr (kDType == DType::kFloat64) {
     const uint32_t low[4] = {words[0], words[2], words[4], words[6]};
     const uint32_t high[4] = {words[1], words[3], words[5], words[7]};
@@ -109,17 +96,16 @@ UZIP_DEVICE Quad<kDType> Quad<kDType>::split(const uint32_t words[kWords], uint3
       offset[i] = offset[i] < kWindow ? offset[i] : kWindow;
     }
     quad.offset = offset[0] | offset[1] << 8 | offset[2] << 16 | offset[3] << 24;
-    quad.symbol = quad.offset;
   } else if constexpr (kDType == DType::kFloat8E4M3FN) {
     quad.sub_plane[0] = (words[0] & 0x07070707u) | (words[0] >> 4 & 0x08080808u);
-    quad.symbol = words[0] >> 3 & 0x0F0F0F0Fu;
-    quad.offset = (quad.symbol + repeat(static_cast<int>(16 - base))) & 0x0F0F0F0Fu;
+    const uint32_t symbol = words[0] >> 3 & 0x0F0F0F0Fu;
+    quad.offset = (symbol + repeat(static_cast<int>(16 - base))) & 0x0F0F0F0Fu;
   } else {
     static_assert(kDType == DType::kFloat8E5M2);
     quad.sub_plane[0] = words[0] & 0x03030303u;
     quad.sub_plane[1] = words[0] >> 7 & kOnes;
-    quad.symbol = words[0] >> 2 & 0x1F1F1F1Fu;
-    quad.offset = (quad.symbol + repeat(static_cast<int>(32 - base))) & 0x1F1F1F1Fu;
+    const uint32_t symbol = words[0] >> 2 & 0x1F1F1F1Fu;
+    quad.offset = (symbol + repeat(static_cast<int>(32 - base))) & 0x1F1F1F1Fu;
   }
   return quad;
 }

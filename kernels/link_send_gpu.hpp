@@ -41,7 +41,7 @@ struct alignas(kLineBytes) SendWarpRoom {
     alignas(kLineBytes) uint8_t coded[(kTilesTogether<kDType> - 1) * kTileBytes +
                                       max_stride<kDType>() + 4 * kTailWords<kDType>];
     Chunk stage[kStageChunks];
-    RawRoom<kDType> raw;
+    OffsetRoom<kDType> offsets;
   };
   union {
     Dense dense;
@@ -136,7 +136,7 @@ UZIP_DEVICE_CALL TileEntry code_any_tile(const uint8_t* values, bool aligned, ui
   const int lane = thread_index() % kLanes;
   sync_lanes();  // the room may still be in use for the tile before
   const int tail_bytes = encode_dense_tile<kDType, kAnyMenu>(
-      code, room.choice.digits, room.tables, values, aligned, place, mine.raw,
+      code, room.choice.digits, room.tables, values, aligned, place, mine.offsets,
       reinterpret_cast<uint32_t*>(place + code.stride), lane);
   return end_tile<kDType>(code.stride, tail_bytes, values, aligned, place, lane);
 }
@@ -265,13 +265,13 @@ class Sender {
     wait_copies<0>();
     sync_lanes();  // for others' copies, and as the room may be in use for the tile before
     const bool codable = split_rows<kDType, kMenu>(
-        code, digit_table, StagedRows<kDType>{mine.stage}, place, mine.raw, lane_, digits);
+        code, digit_table, StagedRows<kDType>{mine.stage}, place, mine.offsets, lane_, digits);
     sync_lanes();
     ask_for_tile<kMenu>(next);
     int tail_bytes = kNotCodable;
     if (codable) {
       tail_bytes =
-          encode_digits<kDType, kMenu>(code, tables, values, digits, place, mine.raw,
+          encode_digits<kDType, kMenu>(code, tables, values, digits, place, mine.offsets,
                                        reinterpret_cast<uint32_t*>(place + code.stride), lane_);
     }
     return end_tile<kDType>(code.stride, tail_bytes, values, true, place, lane_);
@@ -413,8 +413,7 @@ UZIP_DEVICE void hurry(const SelectRoom<kDType>& room, Choice* choice) {
   if (offset < kWindow) {
     int rank = 0;
     while (nibble(choice->parameters.order, rank) != static_cast<uint32_t>(offset)) ++rank;
-    set_digits(Menu::of(kFastMenu), table_place<kDType>(choice->parameters.base, offset), rank,
-               &choice->digits);
+    set_digits(Menu::of(kFastMenu), offset, rank, &choice->digits);
   }
   if (offset == 0) choice->parameters.menu = kFastMenu;
   sync_block();
@@ -437,7 +436,7 @@ UZIP_DEVICE void choose_for(const Exchange& exchange, const Message& message) {
                    room.select, &room.choice, [] {});
     sync_block();
     if (exchange.hurries) hurry<kDType>(room.select, &room.choice);
-    room.tables.fill(thread, kThreads);
+    room.tables.fill(Menu::of(room.choice.parameters.menu), room.choice.digits, thread);
   }
   if (thread < kSenders) {
     room.mail.posted[thread] = room.mail.published[thread] = room.mail.left[thread] = 0;

@@ -90,6 +90,26 @@ UZIP_DEVICE Mask find_values(const Rows& source, int lane, bool* constant) {
   return mask;
 }
 
+// Bits 0, 2, 4, .. to bits 0..15.
+UZIP_DEVICE uint32_t gather_half(Mask mask) {
+  uint32_t bits = mask & kHalfMask;
+  bits = (bits | bits >> 1) & 0x33333333u;
+  bits = (bits | bits >> 2) & 0x0F0F0F0Fu;
+  bits = (bits | bits >> 4) & 0x00FF00FFu;
+  return (bits | bits >> 8) & 0xFFFF;
+}
+
+// Keeps the bytes of the values in the mask.
+UZIP_DEVICE void keep_values(Mask mask, uint32_t quads[kQuads]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int q = 0; q < kHalfQuads; ++q) {
+      quads[kHalfQuads * half + q] &= quad_bytes(mask, half, q);
+    }
+  }
+}
+
 // Makes the words zero that a plane of so many bytes touches, or may be ORed to; those before it in
 // the first word stay. By a warp, which has read what was there.
 UZIP_DEVICE void clear_plane(uint8_t* body, int begin, int bytes, int lane) {
@@ -105,7 +125,7 @@ UZIP_DEVICE void clear_plane(uint8_t* body, int begin, int bytes, int lane) {
 
 // Moves the bytes of the values in the mask from a plane of a whole tile to one of n values, which
 // ends no later. By a warp.
-UZIP_DEVICE void pack_bytes(const uint32_t selectors[kQuadKinds], uint8_t* body, int from, int to,
+UZIP_DEVICE void pack_bytes(const uint32_t selectors[kGathers], uint8_t* body, int from, int to,
                             Mask mask, const Places& places, int lane) {
   const auto* plane = reinterpret_cast<const Chunk*>(body + from);
   const Chunk chunks[2] = {plane[lane], plane[kLanes + lane]};
@@ -113,13 +133,13 @@ UZIP_DEVICE void pack_bytes(const uint32_t selectors[kQuadKinds], uint8_t* body,
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     int place = to + places.first[half];
-    const uint32_t kinds = quad_kinds(mask >> half & kHalfMask);
+    const uint32_t indices = gather_indices(mask, half);
 #pragma unroll
     for (int q = 0; q < kHalfQuads; ++q) {
-      const uint32_t kind = kinds >> 8 * q & 0xF;
-      const uint32_t bytes = permute(chunks[half].words[q], 0, selectors[kind]);
+      const uint32_t index = gather_index(indices, q);
+      const uint32_t bytes = permute(chunks[half].words[q], 0, selectors[index]);
       or_bits(reinterpret_cast<uint32_t*>(body), 8 * place, bytes);
-      place += popcount(kind);
+      place += popcount(index);
     }
   }
   sync_lanes();
@@ -176,16 +196,16 @@ UZIP_DEVICE void pack_fields(int width, uint8_t* body, int from, int to, Mask ma
 // Makes the planes of a whole tile those of the values in the mask, which `digits` have, the others
 // being 0; returns their bytes. `escaped`: the values beyond level 1.
 template <DType kDType, int kMenu>
-UZIP_DEVICE int pack_planes(const TileCode& code, const EncodeTables& tables,
+UZIP_DEVICE int pack_planes(const TileCode& code, const GatherTables& gathers,
                             const uint32_t digits[kQuads], Mask mask, const Places& places,
-                            uint8_t* body, int lane, Reached* escaped) {
+                            uint8_t* body, int lane, Mask* escaped) {
   constexpr FloatFormat kFormat = float_format(kDType);
   int from = 0;
   int to = 0;
 #pragma unroll 1
   for (int plane = 0; plane < kFormat.byte_planes; ++plane) {
     if (!code.stores(plane)) continue;
-    pack_bytes(tables.byte_selectors, body, from, to, mask, places, lane);
+    pack_bytes(gathers.byte_selectors, body, from, to, mask, places, lane);
     from += kTileValues;
     to += places.n;
   }
@@ -197,13 +217,23 @@ UZIP_DEVICE int pack_planes(const TileCode& code, const EncodeTables& tables,
   };
   pack(kFormat.sub_bits[0]);
   pack(kFormat.sub_bits[1]);
-  const Menu menu = fixed_menu<kMenu>(code.menu);
-  const int bytes = digit_plane_bytes(menu.width(0), places.n);
-  clear_plane(body, to, bytes, lane);
-  *escaped = put_level(tables, menu, 0, digits, Reached::of(mask), places,
-                       reinterpret_cast<uint32_t*>(body), 8 * to);
-  sync_lanes();
-  return to + bytes;
+  if constexpr (kMenu == kAnyMenu) {
+    const int width = code.menu.width(0);
+    *escaped = store_first_level(width, digits, body + from, lane);
+    sync_lanes();
+    pack(width == 3 ? 2 : width);
+    pack(width == 3 ? 1 : 0);
+    return to;
+  } else {
+    constexpr int kWidth = kWidths<kMenu> & 15;
+    static_assert(kWidth <= 2, "the tables of the first level have no more");
+    const int bytes = plane_bytes(kWidth, places.n);
+    clear_plane(body, to, bytes, lane);
+    *escaped = put_dense_level<kWidth>(gathers.first_level(), nullptr, 0, digits, mask, places,
+                                       reinterpret_cast<uint32_t*>(body), 8 * to);
+    sync_lanes();
+    return to + bytes;
+  }
 }
 
 // Codes a tile of the packed layout to the warp's room. The kinds are chosen as FORMAT.md says.
@@ -222,26 +252,27 @@ UZIP_DEVICE PackedTile encode_packed_tile(const TileCode& code, const DigitTable
   const bool masked = (kTileValues - places.n) * code.stride > kMaskBytes * kTileValues;
   uint32_t digits[kQuads];
   sync_lanes();  // the room may still be in use for the tile before
-  if (!split_rows<kDType, kMenu>(code, digit_table, rows, room.planes, room.coder.raw, lane, digits,
-                                 masked ? present : ~Mask{0})) {
+  if (!split_rows<kDType, kMenu>(code, digit_table, rows, room.planes, room.coder.offsets, lane,
+                                 digits)) {
     return kRaw;
   }
   int body_bytes = code.stride;
-  Reached reached;
+  Mask mask;
   if (masked) {
     sync_lanes();
-    body_bytes = pack_planes<kDType, kMenu>(code, tables, digits, present, places, room.planes,
-                                            lane, &reached);
+    keep_values(present, digits);
+    body_bytes = pack_planes<kDType, kMenu>(code, tables.gathers, digits, present, places,
+                                            room.planes, lane, &mask);
   } else {
-    reached = store_first_level(fixed_menu<kMenu>(code.menu), digits, room.planes + code.digits,
-                                lane);
+    const int width = fixed_menu<kMenu>(code.menu).width(0);
+    mask = store_first_level(width, digits, room.planes + code.digits, lane);
   }
   const int head_bytes = body_bytes + (masked ? kMaskBytes : 0);
   // Padded, it must be smaller than a raw tile.
   const int limit = kTileBytes - kAlignment + 1 - head_bytes;
   if (limit <= 0) return kRaw;
-  const int tail_bytes = encode_tail<kDType, kMenu>(code, tables, values, digits, reached,
-                                                    limit, room.coder.raw, room.coder.tail, lane);
+  const int tail_bytes = encode_tail<kDType, kMenu>(code, tables, values, digits, mask, limit,
+                                                    room.coder.offsets, room.coder.tail, lane);
   sync_lanes();
   if (tail_bytes == kNotCodable) return kRaw;
   const int size = (head_bytes + tail_bytes + kAlignment - 1) / kAlignment * kAlignment;

@@ -11,7 +11,7 @@ namespace {
 
 template <DType kDType, FoldPlan kPlan>
 struct ReduceEncodeRoom : GroupRoom {
-  UZIP_DEVICE RawRoom<kDType>& raw(int warp) { return rooms().warps[warp].third.raw; }
+  UZIP_DEVICE OffsetRoom<kDType>& offsets(int warp) { return rooms().warps[warp].third.offsets; }
   UZIP_DEVICE uint32_t* tail(int, int warp) { return rooms().warps[warp].second.made_tail; }
 
  private:
@@ -154,8 +154,7 @@ UZIP_DEVICE void foretell(const Forecast& forecast, int lane, Choice* choice) {
   sync_lanes();
   if (lane < kWindow) {
     const auto offset = static_cast<int>(nibble(choice->parameters.order, lane));
-    set_digits(Menu::of(choice->parameters.menu),
-               table_place<kDType>(choice->parameters.base, offset), lane, &choice->digits);
+    set_digits(Menu::of(choice->parameters.menu), offset, lane, &choice->digits);
   }
 }
 
@@ -171,7 +170,7 @@ struct RoomCoder {
     auto& mine = FoldRoom<kDType, kPlan>::warp();
     const GroupPlan& plan = room.plan;
     bytes = encode_dense_tile<kDType, kMenu>(plan.code, plan.digits, room.tables, mine.first.values,
-                                             true, head, mine.third.raw, mine.second.made_tail,
+                                             true, head, mine.third.offsets, mine.second.made_tail,
                                              thread_index() % kLanes);
   }
 
@@ -217,7 +216,7 @@ reduce_encode_kernel(Fold fold, Forecast forecast, uint8_t* out, uint8_t* frame,
   Choice& choice = room.choice;
   if (thread_index() < kLanes) foretell<kDType, kPlan>(forecast, thread_index(), &choice);
   sync_block();
-  room.tables.fill(thread_index(), kThreads);
+  room.tables.fill(Menu::of(choice.parameters.menu), choice.digits, thread_index());
   if (thread_index() == 0) room.plan = GroupPlan::of<kDType>(choice, fold.count);
   sync_block();
   using Source = FoldSource<kDType, kPlan>;

@@ -366,9 +366,7 @@ UZIP_DEVICE void conclude(SelectRoom<kDType>& room, uint32_t base, uint32_t unco
   const uint32_t best =
       max32(allowed ? (0x0FFFFFFFu - cost) << 3 | static_cast<uint32_t>(7 - candidate) : 0);
   const auto menu = static_cast<int>(7 - (best & 7));
-  if (lane < kWindow) {
-    set_digits(Menu::of(menu), table_place<kDType>(base, lane), ranked.rank, &choice->digits);
-  }
+  if (lane < kWindow) set_digits(Menu::of(menu), lane, ranked.rank, &choice->digits);
   if (lane == 0) {
     const uint32_t zero_planes = unseen_planes<kDType>(room, values);
     const bool packed = wants_packed(room, values);

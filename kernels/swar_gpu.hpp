@@ -157,22 +157,6 @@ UZIP_DEVICE uint32_t load_bytes(SharedPlace place) {
 #endif
 }
 
-// ORs a word to one in shared memory, unless it is 0: lanes that share a place wait for each other.
-UZIP_DEVICE void or_word(uint32_t* place, uint32_t word) {
-#if UZIP_PTX
-  // Compilers branch.
-  asm volatile(
-      "{ .reg .pred some;\n"
-      "setp.ne.u32 some, %1, 0;\n"
-      "@some red.shared.or.b32 [%0], %1; }"
-      :
-      : "r"(shared_place(place)), "r"(word)
-      : "memory");
-#else
-  if (word != 0) atomic_or(place, word);
-#endif
-}
-
 // The lowest bits set, as many as a number from 0 on says.
 UZIP_DEVICE uint32_t low_bits(int n) {
 #if UZIP_PTX

@@ -1,11 +1,11 @@
 // One warp codes one tile of codec tier, in one pass over its values and without a barrier beyond
 // the warp.
 //
-// Each lane looks up the digits of its 32 values, all levels of a value in a byte, four values at a
-// time, and transposes them to words with one field of 16 values each, as planes have them. The
-// first level is stored so. Of every other level, a scan over the lanes of how many values reach it
-// yields where each lane's digits begin in the plane; they are brought together by a table and ORed
-// there. So values never move between lanes.
+// Each lane keeps the digits of its 32 values, all levels of a value in a byte, as 8 quads. For
+// every level, a mask of the values that reach it is counted, a scan over the lanes yields where
+// each lane's digits begin in the plane, and the lane ORs its digits there. So values never move
+// between lanes. Loops that mostly run once are not unrolled: what surrounds an unrolled loop costs
+// more than the loop.
 #pragma once
 
 #include "tile_code_gpu.hpp"
@@ -113,7 +113,6 @@ struct MemoryRows {
   UZIP_DEVICE void load(int first, int lane, Run<kDType> rows[kCount]) const {
     load_rows<kDType, kCount>(values, first, aligned, lane, rows);
   }
-  UZIP_DEVICE const uint8_t* bytes() const { return values; }
 };
 template <DType kDType>
 struct StagedRows {
@@ -122,143 +121,17 @@ struct StagedRows {
 
   template <int kCount>
   UZIP_DEVICE void load(int first, int lane, Run<kDType> rows[kCount]) const {
-    load_rows<kDType, kCount>(bytes(), first, true, lane, rows);
-  }
-  UZIP_DEVICE const uint8_t* bytes() const { return reinterpret_cast<const uint8_t*>(stage); }
-};
-
-// Which of a lane's values reach a level: bit 2i of a half stands for value i of it.
-struct Reached {
-  uint32_t halves[2];
-
-  UZIP_DEVICE static Reached of(Mask mask) { return {{mask & kHalfMask, mask >> 1 & kHalfMask}}; }
-  UZIP_DEVICE Places places(int lane) const { return Places::of(halves[0], halves[1], lane); }
-  UZIP_DEVICE int count() const { return popcount(halves[0]) + popcount(halves[1]); }
-};
-
-// The digits of a lane's values: of each half four words of pairs of bits, pair i of value i.
-constexpr int kDigitWords = 4;
-
-// A field of all values of a half, as pairs of bits.
-UZIP_DEVICE uint32_t field_of(const uint32_t pairs[kDigitWords], int place, int width) {
-  uint32_t word = pairs[0];
-  // Not by index, which would need an array in memory where the menu is no constant.
-  if (place >> 1 == 1) word = pairs[1];
-  if (place >> 1 == 2) word = pairs[2];
-  if (place >> 1 == 3) word = pairs[3];
-  return width == 1 ? word >> (place & 1) & kHalfMask : word;
-}
-// Which values have all bits of the field set.
-UZIP_DEVICE uint32_t full_fields(uint32_t field, int width) {
-  return width == 1 ? field : field & field >> 1 & kHalfMask;
-}
-
-// The fields of a level of all values of a half.
-struct Level {
-  int width;
-  uint32_t low;   // of two bits, or of one
-  uint32_t high;  // of wider digits, the other bits
-
-  UZIP_DEVICE static Level of(const Menu& menu, int level, const uint32_t pairs[kDigitWords]) {
-    const int width = menu.width(level);
-    return {width, field_of(pairs, menu.low_place(level), width < 2 ? 1 : 2),
-            width > 2 ? field_of(pairs, menu.high_place(level), width - 2) : 0};
-  }
-  // Digits of values that the level is not reached by are 0.
-  UZIP_DEVICE uint32_t escapes() const {
-    const uint32_t full = full_fields(low, width < 2 ? 1 : 2);
-    return width > 2 ? full & full_fields(high, width - 2) : full;
+    load_rows<kDType, kCount>(reinterpret_cast<const uint8_t*>(stage), first, true, lane, rows);
   }
 };
 
-// Byte by byte, pair p of word w becomes pair w of word p.
-UZIP_DEVICE void transpose_pairs(const uint32_t words[kHalfQuads], uint32_t pairs[kDigitWords]) {
-  constexpr uint32_t kLowHalves = 0x0F0F0F0Fu;
-  constexpr uint32_t kEven = 0x33333333u;
-  const uint32_t a = blend(kLowHalves, words[0], words[2] << 4);
-  const uint32_t b = blend(kLowHalves, words[1], words[3] << 4);
-  const uint32_t c = blend(kLowHalves, words[0] >> 4, words[2]);
-  const uint32_t d = blend(kLowHalves, words[1] >> 4, words[3]);
-  pairs[0] = blend(kEven, a, b << 2);
-  pairs[1] = blend(kEven, a >> 2, b);
-  pairs[2] = blend(kEven, c, d << 2);
-  pairs[3] = blend(kEven, c >> 2, d);
-}
-
-// Looks up the digits of a half's symbols.
-template <int kMenu>
-UZIP_DEVICE void look_up_digits(const Menu& menu, const DigitTable& table,
-                                const uint32_t symbols[kHalfQuads], uint32_t pairs[kDigitWords]) {
-  // Bytes of two values each, of the first eight and of the others; byte k of value k of the quads.
-  const uint32_t first = blend(0x0F0F0F0Fu, symbols[0], symbols[1] << 4);
-  const uint32_t second = blend(0x0F0F0F0Fu, symbols[2], symbols[3] << 4);
-  constexpr uint32_t kSelectors[kHalfQuads] = {0x40, 0x51, 0x62, 0x73};
-  uint32_t digits[kHalfQuads];  // of value k of each quad
-#pragma unroll
-  for (int k = 0; k < kHalfQuads; ++k) {
-    const uint32_t selector = permute(first, second, kSelectors[k]);
-    digits[k] = table.low.lookup(selector);
-    if (menu.digit_bits == 8) digits[k] |= table.high.lookup(selector) << 7;
-  }
-  transpose_pairs(digits, pairs);
-}
-
-// Makes digits of values outside the window say that there is no rank. `outside` as Quad has it.
-UZIP_DEVICE void put_no_ranks(const Menu& menu, const uint32_t outside[kHalfQuads],
-                              uint32_t pairs[kDigitWords]) {
-  uint32_t flags[kHalfQuads];
-#pragma unroll
-  for (int q = 0; q < kHalfQuads; ++q) {
-    flags[q] = ((outside[q] >> 4) + 0x0F0F0F0Fu) >> 4 & kOnes;
-  }
-  const uint32_t values = pack_half<2>(flags) * 3;
-#pragma unroll
-  for (int i = 0; i < kDigitWords; ++i) {
-    const auto bits = ((1u << menu.digit_bits) - 1) >> 2 * i & 3;
-    pairs[i] |= values & bits * kHalfMask;
-  }
-}
-
-// Which values have no rank.
-UZIP_DEVICE Reached without_rank(const Menu& menu, const uint32_t digits[kQuads]) {
-  Reached found;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    uint32_t full = ~0u;
-#pragma unroll
-    for (int i = 0; i < kDigitWords; ++i) {
-      const auto bits = ((1u << menu.digit_bits) - 1) >> 2 * i & 3;
-      full &= digits[kDigitWords * half + i] | ~(bits * kHalfMask);
-    }
-    found.halves[half] = full & full >> 1 & kHalfMask;
-  }
-  return found;
-}
-
-// Calls put(place, symbol) for the symbols of the values in a mask, in order of position.
-template <DType kDType, typename Put>
-UZIP_DEVICE void each_symbol(const uint8_t* values, const Reached& reached, const Places& places,
-                             int lane, const Put& put) {
-  using V = Value<kDType>;
-  const auto* words = reinterpret_cast<const typename V::Word*>(values);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    int place = places.first[half];
-#pragma unroll 1
-    for (uint32_t mask = reached.halves[half]; mask != 0; mask &= mask - 1) {
-      const int i = 16 * half + (lowest_bit(mask) >> 1);
-      put(place++, static_cast<uint32_t>(V::symbol(words[value_index(lane, i)])));
-    }
-  }
-}
-
-// Splits the values, stores the planes of the rests, and leaves the digits, those of values that
-// are not `present` as 0; few symbols without a rank go to the room. False: a plane of zero_planes
-// is not zero.
+// Splits the values, stores the planes of the rests, and leaves the digits; the offsets from the
+// window's base go to the room. False: a plane of zero_planes is not zero.
 template <DType kDType, int kMenu, typename Rows>
 UZIP_DEVICE bool split_rows(const TileCode& code, const DigitTable& table, const Rows& source,
-                            uint8_t* head, RawRoom<kDType>& room, int lane, uint32_t digits[kQuads],
-                            Mask present = ~Mask{0}) {
+                            uint8_t* head, OffsetRoom<kDType>& room, int lane,
+                            uint32_t digits[kQuads]) {
+  constexpr FloatFormat kFormat = float_format(kDType);
   const Menu menu = fixed_menu<kMenu>(code.menu);
   constexpr int kHalfRows = kRows / 2;
   Run<kDType> rows[kRows];
@@ -269,100 +142,276 @@ UZIP_DEVICE bool split_rows(const TileCode& code, const DigitTable& table, const
     Run<kDType>* mine = rows + kHalfRows * half;
     if constexpr (!Rows::kEarly) source.template load<kHalfRows>(kHalfRows * half, lane, mine);
     Quad<kDType> quads[kHalfQuads];
-    uint32_t symbols[kHalfQuads];
-    uint32_t outside[kHalfQuads];
-    uint32_t any = 0;
 #pragma unroll
     for (int q = 0; q < kHalfQuads; ++q) {
       quads[q] = Quad<kDType>::split(mine[q / 2].words + q % 2 * Quad<kDType>::kWords, code.base);
-      symbols[q] = quads[q].symbol;
-      outside[q] = Quad<kDType>::outside(symbols[q], code.base);
-      any |= outside[q];
     }
     lost |= store_rests<kDType>(code, quads, head, half, lane);
-    uint32_t* pairs = digits + kDigitWords * half;
-    look_up_digits<kMenu>(menu, table, symbols, pairs);
-    if (float_format(kDType).exponent_bits > 4 && any32(any != 0)) {
-      put_no_ranks(menu, outside, pairs);
-    }
-    const uint32_t kept = (present >> half & kHalfMask) * 3;
+    uint32_t offsets[kHalfQuads];
+    uint32_t outside = 0;
 #pragma unroll
-    for (int i = 0; i < kDigitWords; ++i) pairs[i] &= kept;
-  }
-  const Reached raw = without_rank(menu, digits);
-  if (any32((raw.halves[0] | raw.halves[1]) != 0)) {
-    const Places places = raw.places(lane);
-    if (places.n <= kFewRaw) {
-      each_symbol<kDType>(source.bytes(), raw, places, lane, [&](int place, uint32_t symbol) {
-        room.symbols[place] = static_cast<typename RawRoom<kDType>::Symbol>(symbol);
-      });
+    for (int q = 0; q < kHalfQuads; ++q) {
+      offsets[q] = quads[q].offset;
+      const uint32_t selector = selector_of(offsets[q]);
+      outside |= offsets[q] & 0xF0F0F0F0u;
+      uint32_t quad = table.low.lookup(selector);
+      if (menu.digit_bits() == 8) quad |= table.high.lookup(selector) << 7;
+      digits[kHalfQuads * half + q] = quad;
+    }
+    room.store_half(lane, half, offsets);
+    if (kFormat.exponent_bits > 4 && any32(outside != 0)) {
+      const uint32_t no_rank = repeat((1 << menu.digit_bits()) - 1);
+#pragma unroll
+      for (int q = 0; q < kHalfQuads; ++q) {
+        const uint32_t high = offsets[q] >> 4 & 0x0F0F0F0Fu;
+        const uint32_t bytes = ((high + 0x0F0F0F0Fu) >> 4 & kOnes) * 0xFF;
+        digits[kHalfQuads * half + q] |= bytes & no_rank;
+      }
     }
   }
   return !any32(lost != 0);
 }
 
 // Stores the digit plane of level 1; returns which values go on to level 2.
-UZIP_DEVICE Reached store_first_level(const Menu& menu, const uint32_t digits[kQuads],
-                                      uint8_t* plane, int lane) {
-  Reached escaped;
+template <int kWidth>
+UZIP_DEVICE Mask store_first_level(const uint32_t digits[kQuads], uint8_t* plane, int lane) {
+  constexpr int kEscape = (1 << kWidth) - 1;
+  Mask escaped = 0;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const Level level = Level::of(menu, 0, digits + kDigitWords * half);
-    const int place = 32 * half + lane;
-    if (level.width == 1) {
-      reinterpret_cast<uint16_t*>(plane)[place] = static_cast<uint16_t>(gather_half(level.low));
-    } else if (level.width == 4) {
-      reinterpret_cast<Pair*>(plane)[place] =
-          Pair{{spread_pairs(level.low) | spread_pairs(level.high) << 2,
-                spread_pairs(level.low >> 16) | spread_pairs(level.high >> 16) << 2}};
+    uint32_t fields[kHalfQuads];
+#pragma unroll
+    for (int q = 0; q < kHalfQuads; ++q) {
+      fields[q] = digits[kHalfQuads * half + q] & repeat(kEscape);
+    }
+    if constexpr (kWidth == 2) {
+      const uint32_t word = pack_half<2>(fields);
+      reinterpret_cast<uint32_t*>(plane)[32 * half + lane] = word;
+      escaped |= (word & word >> 1 & kHalfMask) << half;
     } else {
-      reinterpret_cast<uint32_t*>(plane)[place] = level.low;
+      uint32_t flags[kHalfQuads];
+#pragma unroll
+      for (int q = 0; q < kHalfQuads; ++q) flags[q] = (fields[q] + kOnes) & repeat(1 << kWidth);
+      escaped |= pack_half<2>(flags, kWidth) << half;
+      if constexpr (kWidth == 3) {
+        uint32_t low[kHalfQuads];
+#pragma unroll
+        for (int q = 0; q < kHalfQuads; ++q) {
+          low[q] = fields[q] & repeat(3);
+          fields[q] = fields[q] >> 2 & kOnes;
+        }
+        store_fields<2>(low, plane, half, lane);
+        store_fields<1>(fields, plane + plane_bytes(2, kTileValues), half, lane);
+      } else {
+        store_fields<kWidth>(fields, plane, half, lane);
+      }
     }
-    if (level.width == 3) {
-      reinterpret_cast<uint16_t*>(plane + plane_bytes(2, kTileValues))[place] =
-          static_cast<uint16_t>(gather_half(level.high));
-    }
-    escaped.halves[half] = level.escapes();
   }
   return escaped;
+}
+
+UZIP_DEVICE Mask store_first_level(int width, const uint32_t digits[kQuads], uint8_t* plane,
+                                   int lane) {
+  switch (width) {
+    case 1:
+      return store_first_level<1>(digits, plane, lane);
+    case 2:
+      return store_first_level<2>(digits, plane, lane);
+    case 3:
+      return store_first_level<3>(digits, plane, lane);
+    default:
+      return store_first_level<4>(digits, plane, lane);
+  }
 }
 
 // ORs up to 32 bits into a plane in shared memory.
 UZIP_DEVICE void or_bits(uint32_t* plane, int bit, uint32_t bits) {
   uint32_t* word = plane + (bit >> 5);
-  or_word(word, funnel_left(0, bits, bit));
-  or_word(word + 1, funnel_left(bits, 0, bit));
+  atomic_or(word, funnel_left(0, bits, bit));
+  atomic_or(word + 1, funnel_left(bits, 0, bit));
 }
 
-// Writes the digits of the values that reach a level, `start` bits into a plane of zeros; returns
-// which go on.
-UZIP_DEVICE Reached put_level(const EncodeTables& tables, const Menu& menu, int index,
-                              const uint32_t digits[kQuads], const Reached& reached,
-                              const Places& places, uint32_t* plane, int start) {
-  Reached escaped;
+// Writes some fields of the quads of one half, all of them 0 but for the values that `indices` tell
+// of, as bits of the plane.
+UZIP_DEVICE void put_fields(const Gather gathers[kGathers], const uint32_t fields[kHalfQuads],
+                            uint32_t indices, uint32_t* plane, int bit) {
+  uint32_t packed = 0;
+#pragma unroll
+  for (int q = kHalfQuads - 1; q >= 0; --q) {
+    const Gather gather = gathers[gather_index(indices, q)];
+    packed = funnel_left(fields[q] * gather.multiplier, packed, gather.bits);
+  }
+  or_bits(plane, bit, packed);
+}
+
+// Writes a level that many values reach, `start` bits into the tail; returns which go on.
+// `gathers`: of the digits, which begin at bit `shift` in the bytes of the quads; `high`: see
+// GatherTables.
+template <int kWidth>
+UZIP_DEVICE Mask put_dense_level(const Gather gathers[kGathers],
+                                 const Gather high_gathers[kGathers], int shift,
+                                 const uint32_t digits[kQuads], Mask mask, const Places& places,
+                                 uint32_t* tail, int start) {
+  constexpr int kLow = kWidth == 1 ? 1 : 2;
+  Mask escaped = 0;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const Level level = Level::of(menu, index, digits + kDigitWords * half);
     const int first = places.first[half];
-    const uint32_t mask = reached.halves[half];
-    const uint32_t low = tables.compress(level.low, mask);
-    if (level.width == 1) {
-      or_bits(plane, start + first, gather_half(low));
-    } else if (level.width == 4) {
-      const uint32_t high = tables.compress(level.high, mask);
-      const int bit = start + 4 * first;
-      or_bits(plane, bit, spread_pairs(low) | spread_pairs(high) << 2);
-      or_bits(plane, bit + 32, spread_pairs(low >> 16) | spread_pairs(high >> 16) << 2);
-    } else {
-      or_bits(plane, start + 2 * first, low);
+    const uint32_t indices = gather_indices(mask, half);
+    uint32_t fields[kHalfQuads];
+#pragma unroll
+    for (int q = 0; q < kHalfQuads; ++q) {
+      fields[q] = digits[kHalfQuads * half + q] & repeat(((1 << kLow) - 1) << shift);
     }
-    if (level.width == 3) {
-      const uint32_t high = gather_half(tables.compress(level.high, mask));
-      or_bits(plane, start + 8 * plane_bytes(2, places.n) + first, high);
+    put_fields(gathers, fields, indices, tail, start + kLow * first);
+    // Where the level is not reached, digits are 0.
+    const uint32_t word = pack_half<2>(fields, shift);
+    Mask full = kWidth == 1 ? word : word & word >> 1 & kHalfMask;
+    if constexpr (kWidth == 3) {
+#pragma unroll
+      for (int q = 0; q < kHalfQuads; ++q) {
+        fields[q] = digits[kHalfQuads * half + q] & repeat(4 << shift);
+      }
+      const int high = start + 8 * plane_bytes(2, places.n);
+      put_fields(high_gathers, fields, indices, tail, high + first);
+      // The bits may be the highest of their bytes, too far up for the multiplier.
+#pragma unroll
+      for (int q = 0; q < kHalfQuads; ++q) fields[q] >>= 2;
+      full &= pack_half<2>(fields, shift) & kHalfMask;
     }
-    escaped.halves[half] = level.escapes();
+    escaped |= full << half;
   }
   return escaped;
+}
+
+UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int width, int shift,
+                                 const uint32_t digits[kQuads], Mask mask, const Places& places,
+                                 uint32_t* tail, int start) {
+  const Gather* gathers = tables.levels[level - 1];
+  const Gather* high = tables.high;
+  switch (width) {
+    case 1:
+      return put_dense_level<1>(gathers, high, shift, digits, mask, places, tail, start);
+    case 2:
+      return put_dense_level<2>(gathers, high, shift, digits, mask, places, tail, start);
+    default:
+      return put_dense_level<3>(gathers, high, shift, digits, mask, places, tail, start);
+  }
+}
+
+// The value that bit i of a Mask stands for, as lists have it.
+template <DType kDType>
+UZIP_DEVICE typename OffsetRoom<kDType>::Listed listed_value(const uint8_t* values,
+                                                             OffsetRoom<kDType>& room, int lane,
+                                                             int i) {
+  using V = Value<kDType>;
+  if constexpr (V::kFormat.symbol_bytes() == 1) {
+    return room.byte(lane, i);
+  } else {
+    const auto* words = reinterpret_cast<const typename V::Word*>(values);
+    return static_cast<uint16_t>(V::symbol(words[value_index(lane, 16 * (i & 1) + (i >> 1))]));
+  }
+}
+
+// Of a value in a list; kWindow beyond the window.
+template <DType kDType>
+UZIP_DEVICE uint32_t offset_of(uint32_t listed, uint32_t base) {
+  constexpr FloatFormat kFormat = float_format(kDType);
+  const uint32_t offset =
+      kFormat.symbol_bytes() == 1 ? listed : (listed - base) & (kFormat.symbols() - 1);
+  return offset < kWindow ? offset : kWindow;
+}
+template <DType kDType>
+UZIP_DEVICE uint32_t symbol_of(uint32_t listed, uint32_t base) {
+  constexpr FloatFormat kFormat = float_format(kDType);
+  if constexpr (kFormat.symbol_bytes() == 2) return listed;
+  return (listed + base) & (kFormat.symbols() - 1);
+}
+
+// Lists the values in a mask.
+template <DType kDType>
+UZIP_DEVICE void list_values(const uint8_t* values, Mask mask, const Places& places,
+                             OffsetRoom<kDType>& room, int lane) {
+  // From the last to the first: the highest bit is found faster than the lowest.
+  auto* first = room.list + places.first[0] + popcount(mask & kHalfMask);
+  auto* second = room.list + places.first[1] + popcount(mask & ~kHalfMask);
+#pragma unroll 1
+  while (mask != 0) {
+    const int i = highest_bit(mask);
+    mask ^= 1u << i;
+    const auto listed = listed_value(values, room, lane, i);
+    if ((i & 1) == 0) {
+      *--first = listed;
+    } else {
+      *--second = listed;
+    }
+  }
+  sync_lanes();
+}
+
+// Stores a plane of the fields of two values of each lane, `fields`: those of one byte are brought
+// together in one lane.
+template <int kWidth>
+UZIP_DEVICE void store_pairs(uint32_t fields, int bytes, uint8_t* plane, int lane) {
+  static_assert(kWidth <= 2);
+  constexpr int kShare = 4 / kWidth;  // lanes whose fields make a byte
+#pragma unroll
+  for (int by = 1; by < kShare; by *= 2) fields |= shuffle_xor32(fields, by) << 2 * kWidth * by;
+  const int byte = lane / kShare;
+  if (lane % kShare == 0 && byte < bytes) plane[byte] = static_cast<uint8_t>(fields);
+}
+
+// Writes a level of the n values in the list, and leaves those that go on; returns how many these
+// are. `digits_of`: by offset from the window's base.
+template <DType kDType, int kWidth>
+UZIP_DEVICE int put_listed_level(const uint8_t* digits_of, uint32_t base, int shift, int n,
+                                 uint8_t* plane, OffsetRoom<kDType>& room, int lane) {
+  using Listed = typename OffsetRoom<kDType>::Listed;
+  using Two = typename Item<2 * sizeof(Listed)>::Word;
+  constexpr uint32_t kEscape = (1u << kWidth) - 1;
+  const uint32_t two = reinterpret_cast<const Two*>(room.list)[lane];
+  const uint32_t listed[2] = {static_cast<Listed>(two), two >> 8 * sizeof(Listed)};
+  uint32_t digit[2];
+  uint32_t votes[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    // Of what the list has not, any digit but an escape.
+    const uint32_t found = digits_of[offset_of<kDType>(listed[i], base)] >> shift & kEscape;
+    digit[i] = 2 * lane + i < n ? found : 0;
+    votes[i] = ballot32(digit[i] == kEscape);
+  }
+  if constexpr (kWidth == 1) {
+    store_pairs<1>(digit[0] | digit[1] << 1, plane_bytes(1, n), plane, lane);
+  } else {
+    const int bytes = plane_bytes(2, n);
+    store_pairs<2>((digit[0] & 3) | (digit[1] & 3) << 2, bytes, plane, lane);
+    if constexpr (kWidth == 3) {
+      const uint32_t high = digit[0] >> 2 | digit[1] >> 2 << 1;
+      store_pairs<1>(high, plane_bytes(1, n), plane + bytes, lane);
+    }
+  }
+  if ((votes[0] | votes[1]) == 0) return 0;
+  const uint32_t below = (1u << lane) - 1;
+  int place = popcount(votes[0] & below) + popcount(votes[1] & below);
+  sync_lanes();  // the list has been read
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (digit[i] == kEscape) room.list[place++] = static_cast<Listed>(listed[i]);
+  }
+  sync_lanes();
+  return popcount(votes[0]) + popcount(votes[1]);
+}
+template <DType kDType>
+UZIP_DEVICE int put_listed_level(const uint8_t* digits_of, uint32_t base, int width, int shift,
+                                 int n, uint8_t* plane, OffsetRoom<kDType>& room, int lane) {
+  switch (width) {
+    case 1:
+      return put_listed_level<kDType, 1>(digits_of, base, shift, n, plane, room, lane);
+    case 2:
+      return put_listed_level<kDType, 2>(digits_of, base, shift, n, plane, room, lane);
+    default:
+      return put_listed_level<kDType, 3>(digits_of, base, shift, n, plane, room, lane);
+  }
 }
 
 UZIP_DEVICE void store_symbol(uint8_t* raw, int place, uint32_t symbol, int bytes) {
@@ -370,48 +419,109 @@ UZIP_DEVICE void store_symbol(uint8_t* raw, int place, uint32_t symbol, int byte
   if (bytes == 2) raw[2 * place + 1] = static_cast<uint8_t>(symbol >> 8);
 }
 
-// Writes the n symbols of values without a rank behind the digits.
+// Writes the symbols of values without a rank behind the digits.
 template <DType kDType>
-UZIP_DEVICE void put_raw_symbols(const uint8_t* values, const Reached& reached, int n,
-                                 const RawRoom<kDType>& room, uint8_t* raw, int lane) {
-  constexpr int kBytes = float_format(kDType).symbol_bytes();
-  if (n <= kFewRaw) {
+UZIP_DEVICE void put_raw_symbols(const TileCode& code, const uint8_t* values, Mask mask,
+                                 Places places, OffsetRoom<kDType>& room, uint8_t* raw, int lane) {
 #pragma unroll 1
-    for (int i = lane; i < n; i += kLanes) store_symbol(raw, i, room.symbols[i], kBytes);
-    return;
+  for (; mask != 0; mask &= mask - 1) {
+    const int i = lowest_bit(mask);
+    const uint32_t listed = listed_value(values, room, lane, i);
+    store_symbol(raw, places.take(i & 1), symbol_of<kDType>(listed, code.base),
+                 float_format(kDType).symbol_bytes());
   }
-  each_symbol<kDType>(
-      values, reached, reached.places(lane), lane,
-      [&](int place, uint32_t symbol) { store_symbol(raw, place, symbol, kBytes); });
 }
 
-// Writes a tile's tail. `reached`: the values beyond level 1. Returns its bytes, or kNotCodable
-// when they are `limit` or more.
+// What a block knows of the digits, in shared memory.
+struct EncodeTables {
+  GatherTables gathers;
+  uint8_t digits_of[kLanes];  // by offset from the window's base; beyond the window none has a rank
+
+  // Those of ForeseenMenus, whose gathers can be made before the menu is chosen. By a block, or all
+  // but its first warp.
+  static_assert(kThreads - kLanes >= kMaxLevels * kGathers);
+  UZIP_DEVICE void foresee(int thread) { gathers.fill(Menu::make<3>(), thread); }
+  // What is missing then. By the first warp.
+  UZIP_DEVICE void fill_digits(const Menu& menu, const DigitTable& digits, int lane) {
+    uint32_t all = (1u << menu.digit_bits()) - 1;
+    if (lane < kWindow) {
+      all = reinterpret_cast<const uint8_t*>(digits.low.words)[lane] |
+            static_cast<uint32_t>(reinterpret_cast<const uint8_t*>(digits.high.words)[lane]) << 7;
+    }
+    digits_of[lane] = static_cast<uint8_t>(all);
+  }
+  // Of any menu. By a block.
+  UZIP_DEVICE void fill(const Menu& menu, const DigitTable& digits, int thread) {
+    gathers.fill(menu, thread);
+    if (thread < kLanes) fill_digits(menu, digits, thread);
+  }
+};
+
+// Writes the end of a tail, from byte `bytes` on: what follows when so few values reach level
+// `first` that they fit a list. Returns the bytes of the whole tail, or kNotCodable.
+template <DType kDType, int kMenu>
+UZIP_DEVICE int encode_sparse_tail(const TileCode& code, const EncodeTables& tables,
+                                   const uint8_t* values, Mask mask, const Places& places,
+                                   int first, int bytes, int limit, OffsetRoom<kDType>& room,
+                                   uint8_t* tail, int lane) {
+  constexpr int kSymbolBytes = float_format(kDType).symbol_bytes();
+  const Menu menu = fixed_menu<kMenu>(code.menu);
+  list_values(values, mask, places, room, lane);
+  int n = places.n;
+#pragma unroll kLevelUnroll < kMenu>
+  for (int level = 1; level < menu.levels; ++level) {
+    if (level < first) continue;  // so that the level is a constant where the menu is
+    const int width = menu.width(level);
+    uint8_t* plane = tail + bytes;
+    bytes += digit_plane_bytes(width, n);
+    if (bytes >= limit) return kNotCodable;
+    n = put_listed_level(tables.digits_of, code.base, width, menu.shift(level), n, plane, room,
+                         lane);
+  }
+  uint8_t* raw = tail + bytes;
+  bytes += n * kSymbolBytes;
+  if (bytes >= limit) return kNotCodable;
+#pragma unroll 1
+  for (int i = lane; i < n; i += kLanes) {
+    store_symbol(raw, i, symbol_of<kDType>(room.list[i], code.base), kSymbolBytes);
+  }
+  return bytes;
+}
+
+// Writes a tile's tail; the offsets are in the room. `mask`: the values beyond level 1. Returns its
+// bytes, or kNotCodable when they are `limit` or more.
 template <DType kDType, int kMenu>
 UZIP_DEVICE int encode_tail(const TileCode& code, const EncodeTables& tables, const uint8_t* values,
-                            const uint32_t digits[kQuads], Reached reached, int limit,
-                            const RawRoom<kDType>& room, uint32_t* tail, int lane) {
+                            const uint32_t digits[kQuads], Mask mask, int limit,
+                            OffsetRoom<kDType>& room, uint32_t* tail, int lane) {
   const Menu menu = fixed_menu<kMenu>(code.menu);
   int bytes = 0;
   int cleared = 0;  // words
 #pragma unroll kLevelUnroll < kMenu>
   for (int level = 1; level < menu.levels; ++level) {
-    const Places places = reached.places(lane);
+    const Places places = Places::of(mask, lane);
+    if (places.n <= kSparse) {
+      return encode_sparse_tail<kDType, kMenu>(code, tables, values, mask, places, level, bytes,
+                                               limit, room, reinterpret_cast<uint8_t*>(tail), lane);
+    }
+    const int width = menu.width(level);
     const int begin = 8 * bytes;
-    bytes += digit_plane_bytes(menu.width(level), places.n);
+    bytes += digit_plane_bytes(width, places.n);
     if (bytes >= limit) return kNotCodable;
     const int words = (bytes + 3) / 4 + 1;
 #pragma unroll 1
-    for (; cleared < words; cleared += kLanes) tail[cleared + lane] = 0;
+    for (int word = cleared + lane; word < words; word += kLanes) tail[word] = 0;
+    cleared = words;
     sync_lanes();
-    reached = put_level(tables, menu, level, digits, reached, places, tail, begin);
+    mask = put_dense_level(tables.gathers, level, width, menu.shift(level), digits, mask, places,
+                           tail, begin);
+    sync_lanes();
   }
-  const auto n = static_cast<int>(sum32(static_cast<uint32_t>(reached.count())));
+  const Places places = Places::of(mask, lane);
   uint8_t* raw = reinterpret_cast<uint8_t*>(tail) + bytes;
-  bytes += n * float_format(kDType).symbol_bytes();
+  bytes += places.n * float_format(kDType).symbol_bytes();
   if (bytes >= limit) return kNotCodable;
-  sync_lanes();
-  if (n != 0) put_raw_symbols<kDType>(values, reached, n, room, raw, lane);
+  put_raw_symbols<kDType>(code, values, mask, places, room, raw, lane);
   return bytes;
 }
 
@@ -419,11 +529,11 @@ UZIP_DEVICE int encode_tail(const TileCode& code, const EncodeTables& tables, co
 template <DType kDType, int kMenu>
 UZIP_DEVICE int encode_digits(const TileCode& code, const EncodeTables& tables,
                               const uint8_t* values, const uint32_t digits[kQuads], uint8_t* head,
-                              RawRoom<kDType>& room, uint32_t* tail, int lane) {
-  const Reached reached =
-      store_first_level(fixed_menu<kMenu>(code.menu), digits, head + code.digits, lane);
+                              OffsetRoom<kDType>& room, uint32_t* tail, int lane) {
+  const int width = fixed_menu<kMenu>(code.menu).width(0);
+  const Mask mask = store_first_level(width, digits, head + code.digits, lane);
   const int limit = float_format(kDType).tile_bytes() - code.stride;
-  return encode_tail<kDType, kMenu>(code, tables, values, digits, reached, limit, room, tail, lane);
+  return encode_tail<kDType, kMenu>(code, tables, values, digits, mask, limit, room, tail, lane);
 }
 
 // Codes a tile of the dense layout: its head in place, its tail to `tail`. Returns the bytes of the
@@ -431,7 +541,7 @@ UZIP_DEVICE int encode_digits(const TileCode& code, const EncodeTables& tables,
 template <DType kDType, int kMenu>
 UZIP_DEVICE int encode_dense_tile(const TileCode& code, const DigitTable& digit_table,
                                   const EncodeTables& tables, const uint8_t* values, bool aligned,
-                                  uint8_t* head, RawRoom<kDType>& room, uint32_t* tail,
+                                  uint8_t* head, OffsetRoom<kDType>& room, uint32_t* tail,
                                   int lane) {
   uint32_t digits[kQuads];
   if (!split_rows<kDType, kMenu>(code, digit_table, MemoryRows<kDType>{values, aligned}, head, room,
@@ -445,7 +555,7 @@ UZIP_DEVICE int encode_dense_tile(const TileCode& code, const DigitTable& digit_
                                   const EncodeTables& tables, const uint8_t* values, bool aligned,
                                   uint8_t* head, WarpRoom<kDType>& room, int lane) {
   return encode_dense_tile<kDType, kMenu>(code, digit_table, tables, values, aligned, head,
-                                          room.raw, room.tail, lane);
+                                          room.offsets, room.tail, lane);
 }
 
 }  // namespace uzip::gpu

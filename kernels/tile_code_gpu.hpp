@@ -9,7 +9,8 @@
 
 namespace uzip::gpu {
 
-// Widths of a menu's levels, 4 bits each, 0 after the last.
+// Widths of a menu's levels, 4 bits each, 0 after the last; and the bits of the levels before each,
+// likewise.
 constexpr uint32_t pack_widths(int menu) {
   uint32_t packed = 0;
   for (int level = 0; level < kMaxLevels; ++level) {
@@ -17,31 +18,14 @@ constexpr uint32_t pack_widths(int menu) {
   }
   return packed;
 }
-
-// The digits of a value as one byte: for each level a field of two bits at most, its digit or the
-// low bits of that, and another for the high bits of wider digits. Fields of two bits come first,
-// so that each is one of the four pairs of a byte.
-constexpr int low_width(int width) { return width < 2 ? width : 2; }
-// Where these fields are, 4 bits for each level.
-constexpr uint32_t pack_places(int menu, bool high) {
+constexpr uint32_t pack_shifts(int menu) {
   uint32_t packed = 0;
-  int place = 0;
-  for (int width = 2; width >= 1; --width) {
-    for (int level = 0; level < kMaxLevels; ++level) {
-      const int low = low_width(kMenuWidths[menu][level]);
-      for (const bool is_high : {false, true}) {
-        if ((is_high ? kMenuWidths[menu][level] - low : low) != width) continue;
-        if (is_high == high) packed |= static_cast<uint32_t>(place) << 4 * level;
-        place += width;
-      }
-    }
+  uint32_t bits = 0;
+  for (int level = 0; level <= kMaxLevels; ++level) {
+    packed |= bits << 4 * level;
+    if (level < kMaxLevels) bits += kMenuWidths[menu][level];
   }
   return packed;
-}
-constexpr int menu_bits(int menu) {
-  int bits = 0;
-  for (int level = 0; level < kMaxLevels; ++level) bits += kMenuWidths[menu][level];
-  return bits;
 }
 constexpr uint32_t pack_first_widths() {
   uint32_t packed = 0;
@@ -58,11 +42,7 @@ constexpr int menu_levels(int menu) {
 template <int kMenu>
 constexpr uint32_t kWidths = pack_widths(kMenu);
 template <int kMenu>
-constexpr uint32_t kLowPlaces = pack_places(kMenu, false);
-template <int kMenu>
-constexpr uint32_t kHighPlaces = pack_places(kMenu, true);
-template <int kMenu>
-constexpr int kDigitBits = menu_bits(kMenu);
+constexpr uint32_t kShifts = pack_shifts(kMenu);
 template <int kMenu>
 constexpr int kLevels = menu_levels(kMenu);
 constexpr uint32_t kFirstWidths = pack_first_widths();
@@ -70,24 +50,17 @@ constexpr uint32_t kFirstWidths = pack_first_widths();
 // A menu in a form that registers hold.
 struct Menu {
   uint32_t widths;
-  uint32_t low_places;
-  uint32_t high_places;
+  uint32_t shifts;
   int levels;
-  int digit_bits;
 
   UZIP_DEVICE int width(int level) const { return static_cast<int>(widths >> 4 * level & 15); }
-  // Of the fields of a level in a value's digits.
-  UZIP_DEVICE int low_place(int level) const {
-    return static_cast<int>(low_places >> 4 * level & 15);
-  }
-  UZIP_DEVICE int high_place(int level) const {
-    return static_cast<int>(high_places >> 4 * level & 15);
-  }
+  // Bits of the levels before.
+  UZIP_DEVICE int shift(int level) const { return static_cast<int>(shifts >> 4 * level & 15); }
+  UZIP_DEVICE int digit_bits() const { return shift(kMaxLevels); }
 
   template <int kMenu>
   UZIP_DEVICE static Menu make() {
-    return {kWidths<kMenu>, kLowPlaces<kMenu>, kHighPlaces<kMenu>, kLevels<kMenu>,
-            kDigitBits<kMenu>};
+    return {kWidths<kMenu>, kShifts<kMenu>, kLevels<kMenu>};
   }
   UZIP_DEVICE static int first_width(int menu) {
     return static_cast<int>(kFirstWidths >> 4 * menu & 15);
@@ -137,6 +110,8 @@ struct MenuList {
 using CompiledMenus = std::conditional_t<kCompilesSoon, MenuList<1, 2, 3, 5>, MenuList<2>>;
 // Of code that would take registers from what is around it.
 using FewMenus = MenuList<1, 2, 3>;
+// Those that the gathers of 2/2/3 serve: where they have a level, it has as many bits as there.
+using ForeseenMenus = MenuList<0, 1, 2, 3>;
 
 // Parameters of a frame, as a header has them.
 struct TierParameters {
@@ -178,20 +153,12 @@ struct TileCode {
   }
 };
 
-// The digits of the symbols of the window, in the order of the symbols' low four bits. Where a level
-// is not reached they are 0, so that all ones mean: no rank.
+// The digits of the symbol at each offset of the window, as one byte: those of level 1 lowest.
+// Where a level is not reached they are 0, so that all ones mean: no rank.
 struct DigitTable {
   Table low;   // without bit 7
   Table high;  // bit 7
 };
-
-// Where the symbol at an offset of the window is in these tables.
-template <DType kDType>
-UZIP_DEVICE int table_place(uint32_t base, int offset) {
-  // Symbols of two bytes are looked up by their offsets.
-  if constexpr (float_format(kDType).symbol_bytes() == 2) return offset;
-  return static_cast<int>(base + static_cast<uint32_t>(offset)) % kWindow;
-}
 
 // The digits of a rank.
 UZIP_DEVICE uint32_t digits_of_rank(const Menu& menu, int rank) {
@@ -200,8 +167,7 @@ UZIP_DEVICE uint32_t digits_of_rank(const Menu& menu, int rank) {
   for (int level = 0; level < kMaxLevels; ++level) {
     const int escape = (1 << menu.width(level)) - 1;
     const int digit = rank < escape ? rank : escape;
-    digits |= static_cast<uint32_t>(digit & 3) << menu.low_place(level);
-    digits |= static_cast<uint32_t>(digit >> 2) << menu.high_place(level);
+    digits |= static_cast<uint32_t>(digit) << menu.shift(level);
     rank = digit == escape ? rank - escape : 0;
   }
   // A rank that the menu lacks has used up no digit but escapes.
@@ -209,10 +175,10 @@ UZIP_DEVICE uint32_t digits_of_rank(const Menu& menu, int rank) {
 }
 
 // Fills the entry of the symbol of a rank.
-UZIP_DEVICE void set_digits(const Menu& menu, int place, int rank, DigitTable* table) {
+UZIP_DEVICE void set_digits(const Menu& menu, int offset, int rank, DigitTable* table) {
   const uint32_t digits = digits_of_rank(menu, rank);
-  reinterpret_cast<uint8_t*>(table->low.words)[place] = static_cast<uint8_t>(digits & 0x7F);
-  reinterpret_cast<uint8_t*>(table->high.words)[place] = static_cast<uint8_t>(digits >> 7);
+  reinterpret_cast<uint8_t*>(table->low.words)[offset] = static_cast<uint8_t>(digits & 0x7F);
+  reinterpret_cast<uint8_t*>(table->high.words)[offset] = static_cast<uint8_t>(digits >> 7);
 }
 
 // Offset from base of the symbol of each rank.
@@ -233,82 +199,79 @@ constexpr int kQuadMasks = 0x56;
 UZIP_DEVICE uint32_t spread_bits(uint32_t bits) {
   return (bits & 1) | (bits & 2) << 1 | (bits & 4) << 2 | (bits & 8) << 3;
 }
-
-// One half of a mask, bit 2i for value i, as the masks of its quads, one a byte: below 16. Values 1
-// and 2 have changed places in them.
-constexpr int kQuadKinds = 16;
-UZIP_DEVICE uint32_t quad_kinds(uint32_t mask) { return (mask | mask >> 3) & 0x0F0F0F0Fu; }
-// The values of a quad that its kind means: bit i is set for value i.
-UZIP_DEVICE uint32_t values_of_kind(uint32_t kind) {
-  return (kind & 9) | (kind & 2) << 1 | (kind & 4) >> 1;
+// The bytes of the quad that these are.
+UZIP_DEVICE uint32_t quad_bytes(Mask mask, int half, int quad) {
+  return (quad_mask(mask, half, quad) * 0x00041041u & kOnes) * 0xFF;
 }
 
-// Bits 0, 2, 4, .. to bits 0..15.
-UZIP_DEVICE uint32_t gather_half(uint32_t mask) {
-  uint32_t bits = mask & kHalfMask;
-  bits = (bits | bits >> 1) & 0x33333333u;
-  bits = (bits | bits >> 2) & 0x0F0F0F0Fu;
-  bits = (bits | bits >> 4) & 0x00FF00FFu;
-  return (bits | bits >> 8) & 0xFFFF;
-}
+// How to pack the fields of some values of a quad.
+struct Gather {
+  uint32_t multiplier;  // moves the fields to the top bits of a word
+  int bits;             // of the fields together
+};
 
-// The low eight pairs of bits as nibbles.
-UZIP_DEVICE uint32_t spread_pairs(uint32_t pairs) {
-  pairs = ((pairs & 0xFFFF) | pairs << 8) & 0x00FF00FFu;
-  pairs = (pairs | pairs << 4) & 0x0F0F0F0Fu;
-  return (pairs | pairs << 2) & 0x33333333u;
-}
-
-// Of some values of a quad, by its kind, what belongs to these brought together; in shared memory.
-struct EncodeTables {
-  uint8_t pairs[kQuadKinds << 8];        // of four pairs of bits
-  uint32_t byte_selectors[kQuadKinds];  // for permute(), which makes the rest 0
-
-  // By some threads of a block, thread 0 to `threads` - 1.
-  UZIP_DEVICE void fill(int thread, int threads) {
-#pragma unroll 1
-    for (int i = thread; i < kQuadKinds << 6; i += threads) {
-      reinterpret_cast<uint32_t*>(pairs)[i] = make_pairs(static_cast<uint32_t>(i));
-    }
-    if (thread < kQuadKinds) {
-      byte_selectors[thread] = make_byte_selector(values_of_kind(static_cast<uint32_t>(thread)));
-    }
-  }
-
-  // The pairs of bits of the values in a mask of a half, brought together.
-  UZIP_DEVICE uint32_t compress(uint32_t half, uint32_t mask) const {
-    const uint32_t kinds = quad_kinds(mask);
-    const uint32_t twos = mask + (mask >> 2);  // of two neighbours each, in every other pair
-    const uint32_t counts = (twos & 0x03030303u) + (twos >> 4 & 0x03030303u);
-    const uint32_t ends = counts * (2 * kOnes);  // of the quads, in bits
-    uint32_t packed = pairs[permute(half, kinds, 0xCC40)];
-    packed |= funnel_left(0, pairs[permute(half, kinds, 0xCC51)], static_cast<int>(ends));
-    packed |= funnel_left(0, pairs[permute(half, kinds, 0xCC62)], static_cast<int>(ends >> 8));
-    packed |= funnel_left(0, pairs[permute(half, kinds, 0xCC73)], static_cast<int>(ends >> 16));
-    return packed;
-  }
-
- private:
-  // Four entries of a kind: the first values' pairs are 0, 1, 2 and 3, of the others all the same.
-  UZIP_DEVICE static uint32_t make_pairs(uint32_t index) {
-    const uint32_t values = values_of_kind(index >> 6);
-    uint32_t packed = (values & 1) != 0 ? 0x03020100u : 0;
-    int place = 2 * static_cast<int>(values & 1);
+// `values`: bit i is set for value i. The fields begin at bit `shift` of their bytes; elsewhere the
+// quad is 0.
+UZIP_DEVICE Gather make_gather(uint32_t values, int width, int shift) {
+  Gather gather{0, popcount(values) * width};
+  int place = 32 - gather.bits;
 #pragma unroll
-    for (int i = 1; i < 4; ++i) {
-      if ((values >> i & 1) == 0) continue;
-      packed |= (index >> 2 * (i - 1) & 3) * kOnes << place;
-      place += 2;
-    }
-    return packed;
+  for (int i = 0; i < 4; ++i) {
+    if ((values >> i & 1) == 0) continue;
+    gather.multiplier |= 1u << (place - 8 * i - shift);
+    place += width;
   }
-  UZIP_DEVICE static uint32_t make_byte_selector(uint32_t values) {
-    uint32_t selector = 0x4444;
+  return gather;
+}
+
+// One half of a mask as indices to tables of gathers, one a byte, in the order of the quads: below
+// 16, so that no two of a table are in the same bank. Values 1 and 2 have changed places in them.
+constexpr int kGathers = 16;
+UZIP_DEVICE uint32_t gather_indices(Mask mask, int half) {
+  const uint32_t bits = mask >> half & kHalfMask;
+  return (bits | bits >> 3) & 0x0F0F0F0Fu;
+}
+UZIP_DEVICE uint32_t gather_index(uint32_t indices, int quad) { return indices >> 8 * quad & 0xF; }
+
+// The bytes of a quad that an index means, brought together: a selector for permute(), which makes
+// the rest 0.
+UZIP_DEVICE uint32_t values_of_index(int index) {
+  return static_cast<uint32_t>((index & 9) | (index & 2) << 1 | (index & 4) >> 1);
+}
+UZIP_DEVICE uint32_t make_byte_selector(uint32_t values) {
+  uint32_t selector = 0x4444;
 #pragma unroll
-    for (int i = 3; i >= 0; --i) {
-      if ((values >> i & 1) != 0) selector = selector << 4 | static_cast<uint32_t>(i);
+  for (int i = 3; i >= 0; --i) {
+    if ((values >> i & 1) != 0) selector = selector << 4 | static_cast<uint32_t>(i);
+  }
+  return selector & 0xFFFF;
+}
+
+// In shared memory: of the digits of each level but the first, of which a 3-bit digit has its low
+// two bits here and its high bit apart. No menu has two such levels. Those of the first level,
+// where it has at most two bits, are where only menus of most levels have another.
+struct GatherTables {
+  Gather levels[kMaxLevels - 1][kGathers];
+  Gather high[kGathers];
+  uint32_t byte_selectors[kGathers];
+
+  UZIP_DEVICE const Gather* first_level() const { return levels[kMaxLevels - 2]; }
+
+  // By kMaxLevels * kGathers threads at least.
+  UZIP_DEVICE void fill(const Menu& menu, int thread) {
+    const int level = thread / kGathers + 1;
+    if (level > kMaxLevels) return;
+    const int index = thread % kGathers;
+    const uint32_t values = values_of_index(index);
+    if (level < menu.levels) {
+      const int width = menu.width(level) < 2 ? 1 : 2;
+      levels[level - 1][index] = make_gather(values, width, menu.shift(level));
+    } else if (level == kMaxLevels - 1) {
+      levels[level - 1][index] = make_gather(values, menu.width(0) < 2 ? 1 : 2, 0);
+    } else if (level == kMaxLevels) {
+      high[index] = make_gather(values, 1, menu.digit_bits() - 1);
+      byte_selectors[index] = make_byte_selector(values);
     }
-    return selector & 0xFFFF;
   }
 };
 
@@ -319,12 +282,8 @@ struct Places {
   int n;         // fields of all lanes
 
   UZIP_DEVICE static Places of(Mask mask, int lane) {
-    return of(mask & kHalfMask, mask & ~kHalfMask, lane);
-  }
-  // Of the values in two masks, one for each half.
-  UZIP_DEVICE static Places of(uint32_t first_half, uint32_t second_half, int lane) {
-    const uint32_t counts = static_cast<uint32_t>(popcount(first_half)) |
-                            static_cast<uint32_t>(popcount(second_half)) << 16;
+    const uint32_t counts = static_cast<uint32_t>(popcount(mask & kHalfMask)) |
+                            static_cast<uint32_t>(popcount(mask & ~kHalfMask)) << 16;
     uint32_t total;
     const uint32_t before = scan32(counts, lane, &total);
     const int half = static_cast<int>(total & 0xFFFF);
@@ -340,6 +299,10 @@ UZIP_DEVICE int digit_plane_bytes(int width, int n) {
   return width == 3 ? plane_bytes(2, n) + plane_bytes(1, n) : plane_bytes(width, n);
 }
 
+// Levels that so few values reach are coded from a list of these values, two a lane, instead of
+// quad by quad.
+constexpr int kSparse = 2 * kLanes;
+
 // Most bytes of a tail: 7 bits of digits, and the symbol, of each value.
 template <DType kDType>
 constexpr int kTailBytes = kTileValues * 7 / 8 + kTileValues * float_format(kDType).symbol_bytes();
@@ -347,19 +310,29 @@ constexpr int kTailBytes = kTileValues * 7 / 8 + kTileValues * float_format(kDTy
 template <DType kDType>
 constexpr int kTailWords = kTailBytes<kDType> / 4 + 2;
 
-// What a warp needs in shared memory to make a tail: the symbols without a rank, in order of
-// position, if they are so few.
-constexpr int kFewRaw = 2 * kLanes;
+// What a warp needs in shared memory to make a tail: a byte for each value, and a list of some.
 template <DType kDType>
-struct alignas(16) RawRoom {
-  using Symbol = typename Item<float_format(kDType).symbol_bytes()>::Word;
-  Symbol symbols[kFewRaw];
+struct alignas(16) OffsetRoom {
+  uint8_t bytes[kTileValues];
+  // Of values in order of position: their offsets from the window's base, or, where these are no
+  // bytes, their symbols.
+  using Listed = typename Item<float_format(kDType).symbol_bytes()>::Word;
+  alignas(16) Listed list[kSparse];
+
+  // Of the value that a bit of a Mask stands for, next to those of the lane's others in the half.
+  UZIP_DEVICE uint8_t& byte(int lane, int bit) {
+    return bytes[lane * 16 + (bit >> 1) + (bit & 1) * 512];
+  }
+  UZIP_DEVICE void store_half(int lane, int half, const uint32_t quads[kHalfQuads]) {
+    reinterpret_cast<Chunk*>(bytes)[32 * half + lane] =
+        Chunk{{quads[0], quads[1], quads[2], quads[3]}};
+  }
 };
 
 // The same, with the tail.
 template <DType kDType>
 struct alignas(16) WarpRoom {
-  RawRoom<kDType> raw;
+  OffsetRoom<kDType> offsets;
   uint32_t tail[kTailWords<kDType>];
 };
 
