@@ -4,7 +4,7 @@
 // are stored then, heads and all.
 #pragma once
 
-#include "frame_encode_gpu.hpp"
+#include "warp_encode_gpu.hpp"
 
 namespace uzip::gpu {
 
@@ -186,6 +186,13 @@ UZIP_DEVICE_CALL void call_encode_packed(Tensor tensor, uint8_t* frame, EncodeSc
 // The menus that packed tiles are compiled for, where their values are fetched ahead.
 using PackedMenus = MenuList<2, 3>;
 
+// The tile that a warp is to fetch before the layout is known.
+UZIP_DEVICE uint32_t first_tile(uint64_t count, Part part) {
+  const auto warp = static_cast<uint32_t>(thread_index() / kLanes);
+  return groups_alone(count, part) != 0 ? (part.block * kWarps + warp) * kGroupTiles
+                                        : part.block * kGroupTiles + warp;
+}
+
 // For PackedMenus::choose().
 template <DType kDType>
 struct PackedStep {
@@ -201,13 +208,18 @@ struct PackedStep {
   }
 };
 
-// kFetched: the first tiles have been asked for, if they are aligned, and shared memory is an
-// AheadRoom.
+// kFetched: first tiles have been asked for, if they are aligned, and shared memory is an AheadRoom.
 template <DType kDType, bool kFetched>
 UZIP_DEVICE void encode_packed(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
                                Part part, int menu) {
   PackedStep<kDType> step{tensor, frame, scratch, part};
   if constexpr (kFetched) {
+    const int warp = thread_index() / kLanes;
+    const uint32_t first = part.block * kGroupTiles + static_cast<uint32_t>(warp);
+    // These tiles are all coded by blocks.
+    if (tensor.aligned && first_tile(tensor.count, part) != first) {
+      TensorSource<kDType>{tensor}.fetch(first, AheadRoom<kDType>::get().stages[warp]);
+    }
     PackedMenus::choose(tensor.aligned ? menu : kAnyMenu, step);
   } else {
     step.template run<kAnyMenu>();
@@ -216,8 +228,12 @@ UZIP_DEVICE void encode_packed(const Tensor& tensor, uint8_t* frame, EncodeScrat
 
 // Codes this block's groups of the dense layout.
 template <DType kDType, int kMenu, typename Encoder>
-UZIP_DEVICE void encode_groups(Encoder& encoder) {
+UZIP_DEVICE void encode_groups(Encoder& encoder, const Tensor& tensor, uint8_t* frame,
+                               EncodeScratch* scratch, Part part) {
   if constexpr (kEncodesAhead<kDType> && kMenu != kAnyMenu) {
+    if (groups_alone(tensor.count, part) != 0) {
+      WarpEncoder<kDType>(tensor, frame, scratch, part).template run<kMenu>();
+    }
     encoder.template run_ahead<kMenu>();
   } else {
     encoder.template run<kMenu>();
@@ -233,7 +249,7 @@ UZIP_DEVICE_CALL void call_encode_groups(Tensor tensor, uint8_t* frame, EncodeSc
   auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
   TensorSource<kDType> source{tensor};
   GroupEncoder<kDType, TensorSource<kDType>> encoder(source, frame, scratch, room, part);
-  encode_groups<kDType, kMenu>(encoder);
+  encode_groups<kDType, kMenu>(encoder, tensor, frame, scratch, part);
 }
 
 // For CompiledMenus::choose(). With kAnyMenu values may have any alignment.
@@ -248,7 +264,7 @@ struct GroupsStep {
   template <int kMenu>
   UZIP_DEVICE void run() {
     if constexpr (FewMenus::has(kMenu)) {
-      encode_groups<kDType, kMenu>(encoder);
+      encode_groups<kDType, kMenu>(encoder, tensor, frame, scratch, part);
     } else {
       call_encode_groups<kDType, kMenu>(tensor, frame, scratch, part);
     }
@@ -284,9 +300,8 @@ UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch
   // All blocks ask for the same values, so these come before all tiles.
   const auto drawn = Drawn<kDType>::of(tensor.values, tensor.count, tensor.aligned);
   if (kEncodesAhead<kDType> && tensor.aligned) {
-    const int warp = thread_index() / kLanes;
-    source.fetch(part.block * kGroupTiles + static_cast<uint32_t>(warp),
-                 AheadRoom<kDType>::get().stages[warp]);
+    source.fetch(first_tile(tensor.count, part),
+                 AheadRoom<kDType>::get().stages[thread_index() / kLanes]);
   }
   choose_with_tables<kDType>(drawn, options, room);
   if (room.choice.packed && !room.choice.raw) {
@@ -298,7 +313,10 @@ UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch
     write_raw(tensor, kDType, frame, part);
     return;
   }
-  if (thread_index() == 0) room.plan = GroupPlan::of<kDType>(room.choice, tensor.count);
+  if (thread_index() == 0) {
+    room.plan = GroupPlan::of<kDType>(room.choice, tensor.count);
+    if (kEncodesAhead<kDType>) room.plan.alone = groups_alone(tensor.count, part);
+  }
   sync_block();
   GroupEncoder<kDType, TensorSource<kDType>> encoder(source, frame, scratch, room, part);
   GroupsStep<kDType, decltype(encoder)> step{encoder, tensor, frame, scratch, part};

@@ -488,15 +488,15 @@ UZIP_DEVICE int encode_sparse_tail(const TileCode& code, const EncodeTables& tab
   return bytes;
 }
 
-// Writes a tile's tail; the offsets are in the room. `mask`: the values beyond level 1. Returns its
-// bytes, or kNotCodable when they are `limit` or more.
+// Writes a tile's tail, from byte `bytes` of the room on, before the end of the first word; the bytes
+// before it stay, and those behind it in that word are 0. The offsets are in the room. `mask`: the
+// values beyond level 1. Returns where it ends, or kNotCodable when that is `limit` or more.
 template <DType kDType, int kMenu>
 UZIP_DEVICE int encode_tail(const TileCode& code, const EncodeTables& tables, const uint8_t* values,
-                            const uint32_t digits[kQuads], Mask mask, int limit,
+                            const uint32_t digits[kQuads], Mask mask, int bytes, int limit,
                             OffsetRoom<kDType>& room, uint32_t* tail, int lane) {
   const Menu menu = fixed_menu<kMenu>(code.menu);
-  int bytes = 0;
-  int cleared = 0;  // words
+  int cleared = (bytes + 3) / 4;  // words
 #pragma unroll kLevelUnroll < kMenu>
   for (int level = 1; level < menu.levels; ++level) {
     const Places places = Places::of(mask, lane);
@@ -525,15 +525,18 @@ UZIP_DEVICE int encode_tail(const TileCode& code, const EncodeTables& tables, co
   return bytes;
 }
 
-// Codes a tile of the dense layout, from level 1 on, when its values are split.
+// Codes a tile of the dense layout, from level 1 on, when its values are split. The tail begins with
+// byte `begin` of a word, as encode_tail() says.
 template <DType kDType, int kMenu>
 UZIP_DEVICE int encode_digits(const TileCode& code, const EncodeTables& tables,
                               const uint8_t* values, const uint32_t digits[kQuads], uint8_t* head,
-                              OffsetRoom<kDType>& room, uint32_t* tail, int lane) {
+                              OffsetRoom<kDType>& room, uint32_t* tail, int lane, int begin = 0) {
   const int width = fixed_menu<kMenu>(code.menu).width(0);
   const Mask mask = store_first_level(width, digits, head + code.digits, lane);
-  const int limit = float_format(kDType).tile_bytes() - code.stride;
-  return encode_tail<kDType, kMenu>(code, tables, values, digits, mask, limit, room, tail, lane);
+  const int limit = begin + float_format(kDType).tile_bytes() - code.stride;
+  const int end = encode_tail<kDType, kMenu>(code, tables, values, digits, mask, begin, limit, room,
+                                             tail, lane);
+  return end == kNotCodable ? end : end - begin;
 }
 
 // Codes a tile of the dense layout: its head in place, its tail to `tail`. Returns the bytes of the
