@@ -158,8 +158,9 @@ struct TensorSource {
       constexpr int kChunks = kFormat.tile_bytes() / kAlignment;
       const int lane = thread_index() % kLanes;
       const auto* chunks = reinterpret_cast<const Chunk*>(values(tile)) + lane;
+      stage += static_cast<uint32_t>(lane);
 #pragma unroll
-      for (int i = 0; i < kChunks; i += kLanes) copy_later(stage + lane + i, chunks + i);
+      for (int i = 0; i < kChunks; i += kLanes) copy_later(stage + i, chunks + i);
     }
     commit_copies();
   }

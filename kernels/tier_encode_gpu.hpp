@@ -299,17 +299,18 @@ UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int widt
   }
 }
 
-// The value that bit i of a Mask stands for, as lists have it.
+// Value i of a half of a lane's, as lists have it.
 template <DType kDType>
 UZIP_DEVICE typename OffsetRoom<kDType>::Listed listed_value(const uint8_t* values,
                                                              OffsetRoom<kDType>& room, int lane,
-                                                             int i) {
+                                                             int half, uint32_t i) {
   using V = Value<kDType>;
   if constexpr (V::kFormat.symbol_bytes() == 1) {
-    return room.byte(lane, i);
+    return room.half(lane, half)[i];
   } else {
     const auto* words = reinterpret_cast<const typename V::Word*>(values);
-    return static_cast<uint16_t>(V::symbol(words[value_index(lane, 16 * (i & 1) + (i >> 1))]));
+    const int index = value_index(lane, 16 * half + static_cast<int>(i));
+    return static_cast<uint16_t>(V::symbol(words[index]));
   }
 }
 
@@ -332,18 +333,16 @@ UZIP_DEVICE uint32_t symbol_of(uint32_t listed, uint32_t base) {
 template <DType kDType>
 UZIP_DEVICE void list_values(const uint8_t* values, Mask mask, const Places& places,
                              OffsetRoom<kDType>& room, int lane) {
-  // From the last to the first: the highest bit is found faster than the lowest.
-  auto* first = room.list + places.first[0] + popcount(mask & kHalfMask);
-  auto* second = room.list + places.first[1] + popcount(mask & ~kHalfMask);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    Mask mine = mask >> half & kHalfMask;
+    // From the last to the first: the highest bit is found faster than the lowest.
+    auto* to = room.list + places.first[half] + popcount(mine);
 #pragma unroll 1
-  while (mask != 0) {
-    const int i = highest_bit(mask);
-    mask ^= 1u << i;
-    const auto listed = listed_value(values, room, lane, i);
-    if ((i & 1) == 0) {
-      *--first = listed;
-    } else {
-      *--second = listed;
+    while (mine != 0) {
+      const auto bit = static_cast<uint32_t>(highest_bit(mine));
+      mine ^= 1u << bit;
+      *--to = listed_value(values, room, lane, half, bit / 2);
     }
   }
   sync_lanes();
@@ -426,7 +425,8 @@ UZIP_DEVICE void put_raw_symbols(const TileCode& code, const uint8_t* values, Ma
 #pragma unroll 1
   for (; mask != 0; mask &= mask - 1) {
     const int i = lowest_bit(mask);
-    const uint32_t listed = listed_value(values, room, lane, i);
+    const uint32_t listed =
+        listed_value(values, room, lane, i & 1, static_cast<uint32_t>(i) / 2);
     store_symbol(raw, places.take(i & 1), symbol_of<kDType>(listed, code.base),
                  float_format(kDType).symbol_bytes());
   }

@@ -68,8 +68,8 @@ class WarpEncoder {
     // Loaded once: what the coder stores might be these.
     const TileCode code = plan().code;
     const DigitTable digit_table = plan().digits;
-    uint32_t* tail = tails() + place / 4;
-    const int begin = place % 4;
+    uint32_t* tail = tails() + (place >> 2);
+    const int begin = place & 3;
     wait_copies<0>();
     sync_lanes();  // for the tail before, and others' copies
     if (place + kMostTail > kRoomBytes) return kNoRoom;
