@@ -34,8 +34,9 @@ UZIP_DEVICE_CALL void encode_packed_instead(Tensor tensor, uint8_t* frame, Encod
   room.tables.fill(Menu::of(choice.parameters.menu), choice.digits, thread_index());
   sync_block();
   if (kPacksAhead<kDType> && tensor.aligned) {
-    TensorSource<kDType>{tensor}.fetch(first_tile(tensor.count, part),
-                                       AheadRoom<kDType>::get().stages[thread_index() / kLanes]);
+    const int warp = thread_index() / kLanes;
+    TensorSource<kDType>{tensor}.fetch(part.block * kGroupTiles + static_cast<uint32_t>(warp),
+                                       AheadRoom<kDType>::get().stages[warp]);
   }
   encode_packed<kDType, kPacksAhead<kDType>>(tensor, frame, scratch, part, choice.parameters.menu);
 }

@@ -186,13 +186,6 @@ UZIP_DEVICE_CALL void call_encode_packed(Tensor tensor, uint8_t* frame, EncodeSc
 // The menus that packed tiles are compiled for, where their values are fetched ahead.
 using PackedMenus = MenuList<2, 3>;
 
-// The tile that a warp is to fetch before the layout is known.
-UZIP_DEVICE uint32_t first_tile(uint64_t count, Part part) {
-  const auto warp = static_cast<uint32_t>(thread_index() / kLanes);
-  return groups_alone(count, part) != 0 ? (part.block * kWarps + warp) * kGroupTiles
-                                        : part.block * kGroupTiles + warp;
-}
-
 // For PackedMenus::choose().
 template <DType kDType>
 struct PackedStep {
@@ -208,18 +201,13 @@ struct PackedStep {
   }
 };
 
-// kFetched: first tiles have been asked for, if they are aligned, and shared memory is an AheadRoom.
+// kFetched: the first tiles have been asked for, if they are aligned, and shared memory is an
+// AheadRoom.
 template <DType kDType, bool kFetched>
 UZIP_DEVICE void encode_packed(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
                                Part part, int menu) {
   PackedStep<kDType> step{tensor, frame, scratch, part};
   if constexpr (kFetched) {
-    const int warp = thread_index() / kLanes;
-    const uint32_t first = part.block * kGroupTiles + static_cast<uint32_t>(warp);
-    // These tiles are all coded by blocks.
-    if (tensor.aligned && first_tile(tensor.count, part) != first) {
-      TensorSource<kDType>{tensor}.fetch(first, AheadRoom<kDType>::get().stages[warp]);
-    }
     PackedMenus::choose(tensor.aligned ? menu : kAnyMenu, step);
   } else {
     step.template run<kAnyMenu>();
@@ -228,12 +216,8 @@ UZIP_DEVICE void encode_packed(const Tensor& tensor, uint8_t* frame, EncodeScrat
 
 // Codes this block's groups of the dense layout.
 template <DType kDType, int kMenu, typename Encoder>
-UZIP_DEVICE void encode_groups(Encoder& encoder, const Tensor& tensor, uint8_t* frame,
-                               EncodeScratch* scratch, Part part) {
+UZIP_DEVICE void encode_groups(Encoder& encoder) {
   if constexpr (kEncodesAhead<kDType> && kMenu != kAnyMenu) {
-    if (groups_alone(tensor.count, part) != 0) {
-      WarpEncoder<kDType>(tensor, frame, scratch, part).template run<kMenu>();
-    }
     encoder.template run_ahead<kMenu>();
   } else {
     encoder.template run<kMenu>();
@@ -249,7 +233,7 @@ UZIP_DEVICE_CALL void call_encode_groups(Tensor tensor, uint8_t* frame, EncodeSc
   auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
   TensorSource<kDType> source{tensor};
   GroupEncoder<kDType, TensorSource<kDType>> encoder(source, frame, scratch, room, part);
-  encode_groups<kDType, kMenu>(encoder, tensor, frame, scratch, part);
+  encode_groups<kDType, kMenu>(encoder);
 }
 
 // For CompiledMenus::choose(). With kAnyMenu values may have any alignment.
@@ -264,12 +248,53 @@ struct GroupsStep {
   template <int kMenu>
   UZIP_DEVICE void run() {
     if constexpr (FewMenus::has(kMenu)) {
-      encode_groups<kDType, kMenu>(encoder, tensor, frame, scratch, part);
+      encode_groups<kDType, kMenu>(encoder);
     } else {
       call_encode_groups<kDType, kMenu>(tensor, frame, scratch, part);
     }
   }
 };
+
+// Codes this block's groups where warps have some of their own. A call for each menu.
+template <DType kDType, int kMenu>
+UZIP_DEVICE_CALL void call_encode_alone(Tensor tensor, uint8_t* frame, EncodeScratch* scratch,
+                                        Part part) {
+  auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
+  WarpEncoder<kDType>(tensor, frame, scratch, part).template run<kMenu>();
+  TensorSource<kDType> source{tensor};
+  GroupEncoder<kDType, TensorSource<kDType>> encoder(source, frame, scratch, room, part);
+  encoder.template run_rest<kMenu>();
+  let_next_begin();
+  encoder.take_no_more();
+}
+
+// For CompiledMenus::choose().
+template <DType kDType>
+struct AloneStep {
+  const Tensor& tensor;
+  uint8_t* frame;
+  EncodeScratch* scratch;
+  Part part;
+
+  template <int kMenu>
+  UZIP_DEVICE void run() {
+    if constexpr (kMenu != kAnyMenu) call_encode_alone<kDType, kMenu>(tensor, frame, scratch, part);
+  }
+};
+
+// The groups of a tensor that has some for all warps, and what is behind them. A call, so that all
+// else has its own registers.
+template <DType kDType>
+UZIP_DEVICE_CALL void call_encode_large(Tensor tensor, uint8_t* frame, EncodeScratch* scratch,
+                                        Part part) {
+  auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
+  AloneStep<kDType> step{tensor, frame, scratch, part};
+  CompiledMenus::choose(room.choice.parameters.menu, step);
+  TensorSource<kDType> source{tensor};
+  GroupEncoder<kDType, TensorSource<kDType>> encoder(source, frame, scratch, room, part);
+  if (part.block == 0) encoder.write_remainder();
+  encoder.finish();
+}
 
 // Chooses the parameters, with the tables that they ask for; by a block. Those of the
 // menus that are likely are made while one warp chooses.
@@ -291,8 +316,9 @@ UZIP_DEVICE void choose_with_tables(const Drawn<kDType>& drawn, const EncodeOpti
 }
 
 // Writes a part of the frame of a tensor; all blocks of the frame call it. Shared memory is an
-// AheadRoom.
-template <DType kDType>
+// AheadRoom. kLarge: groups_alone() are some; small tensors would wait for the registers that this
+// takes, and for its instructions.
+template <DType kDType, bool kLarge = false>
 UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
                              const EncodeOptions& options, Part part) {
   EncodeRoom<kDType>& room = AheadRoom<kDType>::get().encode;
@@ -300,8 +326,9 @@ UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch
   // All blocks ask for the same values, so these come before all tiles.
   const auto drawn = Drawn<kDType>::of(tensor.values, tensor.count, tensor.aligned);
   if (kEncodesAhead<kDType> && tensor.aligned) {
-    source.fetch(first_tile(tensor.count, part),
-                 AheadRoom<kDType>::get().stages[thread_index() / kLanes]);
+    const int warp = thread_index() / kLanes;
+    source.fetch(part.block * kGroupTiles + static_cast<uint32_t>(warp),
+                 AheadRoom<kDType>::get().stages[warp]);
   }
   choose_with_tables<kDType>(drawn, options, room);
   if (room.choice.packed && !room.choice.raw) {
@@ -315,9 +342,16 @@ UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch
   }
   if (thread_index() == 0) {
     room.plan = GroupPlan::of<kDType>(room.choice, tensor.count);
-    if (kEncodesAhead<kDType>) room.plan.alone = groups_alone(tensor.count, part);
+    const bool ahead = tensor.aligned && CompiledMenus::has(room.choice.parameters.menu);
+    if (kLarge && ahead) room.plan.alone = groups_alone(tensor.count, part);
   }
   sync_block();
+  if constexpr (kLarge) {
+    if (room.plan.alone != 0) {
+      call_encode_large<kDType>(tensor, frame, scratch, part);
+      return;
+    }
+  }
   GroupEncoder<kDType, TensorSource<kDType>> encoder(source, frame, scratch, room, part);
   GroupsStep<kDType, decltype(encoder)> step{encoder, tensor, frame, scratch, part};
   CompiledMenus::choose(tensor.aligned ? room.choice.parameters.menu : kAnyMenu, step);

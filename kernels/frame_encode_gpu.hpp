@@ -30,12 +30,12 @@ struct GroupPlan {
   }
 };
 
-// The groups that warps code alone where values are fetched ahead, the first ones of a frame: as many
-// for each warp.
-UZIP_DEVICE uint32_t groups_alone(uint64_t count, Part part) {
+// The groups that warps code alone where values are fetched ahead, the first ones of a frame: as
+// many for each warp.
+UZIP_HD uint32_t groups_alone(uint64_t count, Part part) {
   const auto whole = static_cast<uint32_t>(count / (kTileValues * kGroupTiles));
   const uint32_t warps = part.blocks * kWarps;
-  return whole / warps * warps;
+  return whole < warps ? 0 : whole / warps * warps;
 }
 
 // What a block shares while it codes groups.
@@ -215,18 +215,28 @@ class GroupEncoder {
     }
   }
 
-  // The same but for the groups that warps have coded alone, of aligned values in memory; the first
-  // tiles have been asked for, unless warps may have. Shared memory is an AheadRoom.
+  // The same, of aligned values in memory; the first tiles have been asked for. Shared memory is an
+  // AheadRoom.
   template <int kMenu>
   UZIP_DEVICE void run_ahead() {
-    GroupTurn next{part_.block, kWarps};
-    if (plan_.alone != 0) {
-      take_claims();
-      next = after({0, -1});
-      wait_copies<0>();  // to where the next tile goes
-      sync_lanes();
-      source_.fetch(tile_of(next.group), AheadRoom<kDType>::get().stages[warp_]);
+    int turn = 0;
+#pragma unroll 1
+    for (uint32_t group = part_.block; group < groups(); group += part_.blocks, turn ^= 1) {
+      CodedTile tile = begin_tile(group, turn);
+      if (tile.present()) code_fetched<kMenu>(&tile, group + part_.blocks);
+      take(tile);
     }
+  }
+
+  // The same but for the groups that this block's warps have coded alone, by all of them when they
+  // have.
+  template <int kMenu>
+  UZIP_DEVICE void run_rest() {
+    take_claims();
+    GroupTurn next = after({0, -1});
+    wait_copies<0>();  // to where the next tile goes
+    sync_lanes();
+    source_.fetch(tile_of(next.group), AheadRoom<kDType>::get().stages[warp_]);
     int turn = 0;
 #pragma unroll 1
     while (next.group < groups()) {
@@ -282,6 +292,7 @@ class GroupEncoder {
   template <int kMenu>
   UZIP_DEVICE void code_values(const uint8_t* values, CodedTile* result) {
     uint8_t* head = head_of(result->group);
+    sync_lanes();  // for the tail that the room had before
     note(encode_dense_tile<kDType, kMenu>(plan_.code, plan_.digits, room_.tables, values,
                                           source_.aligned(), head, offsets(), tail(result->turn),
                                           lane_),
@@ -308,7 +319,7 @@ class GroupEncoder {
     const TileCode code = plan_.code;
     const DigitTable digit_table = plan_.digits;
     wait_copies<0>();
-    if constexpr (kShared) sync_lanes();
+    sync_lanes();  // also for the tail that the room had before
     uint32_t digits[kQuads];
     const bool codable = split_rows<kDType, kMenu>(code, digit_table, StagedRows<kDType>{stage},
                                                    head, offsets(), lane_, digits);
@@ -365,7 +376,8 @@ class GroupEncoder {
   }
 
  private:
-  // A group that the block codes: one that its warp `warp` has left, or one of those behind, kWarps.
+  // A group that the block codes: one that its warp `warp` has left, or one of those behind,
+  // kWarps.
   struct GroupTurn {
     uint32_t group;
     int warp;

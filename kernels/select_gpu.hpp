@@ -345,7 +345,8 @@ UZIP_DEVICE uint32_t sample_cost(const SelectRoom<kDType>& room, uint32_t cost, 
   return (mixed - room.mixed) * bits + mixed * kBitCost + directory;
 }
 
-// Beyond this estimate no frame would become smaller than a raw one, which takes half the time then.
+// Beyond this estimate no frame would become smaller than a raw one, which takes half the time
+// then.
 constexpr double kHopelessRatio = 1.08;
 
 // What a value may cost for a frame to be tried, in 1/kUnit bits. `always`: see EncodeOptions.

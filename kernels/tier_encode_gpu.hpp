@@ -425,8 +425,7 @@ UZIP_DEVICE void put_raw_symbols(const TileCode& code, const uint8_t* values, Ma
 #pragma unroll 1
   for (; mask != 0; mask &= mask - 1) {
     const int i = lowest_bit(mask);
-    const uint32_t listed =
-        listed_value(values, room, lane, i & 1, static_cast<uint32_t>(i) / 2);
+    const uint32_t listed = listed_value(values, room, lane, i & 1, static_cast<uint32_t>(i) / 2);
     store_symbol(raw, places.take(i & 1), symbol_of<kDType>(listed, code.base),
                  float_format(kDType).symbol_bytes());
   }
@@ -488,9 +487,10 @@ UZIP_DEVICE int encode_sparse_tail(const TileCode& code, const EncodeTables& tab
   return bytes;
 }
 
-// Writes a tile's tail, from byte `bytes` of the room on, before the end of the first word; the bytes
-// before it stay, and those behind it in that word are 0. The offsets are in the room. `mask`: the
-// values beyond level 1. Returns where it ends, or kNotCodable when that is `limit` or more.
+// Writes a tile's tail, from byte `bytes` of the room on, before the end of the first word; the
+// bytes before it stay, and those behind it in that word are 0. The offsets are in the room.
+// `mask`: the values beyond level 1. Returns where it ends, or kNotCodable when that is `limit` or
+// more.
 template <DType kDType, int kMenu>
 UZIP_DEVICE int encode_tail(const TileCode& code, const EncodeTables& tables, const uint8_t* values,
                             const uint32_t digits[kQuads], Mask mask, int bytes, int limit,
@@ -525,8 +525,8 @@ UZIP_DEVICE int encode_tail(const TileCode& code, const EncodeTables& tables, co
   return bytes;
 }
 
-// Codes a tile of the dense layout, from level 1 on, when its values are split. The tail begins with
-// byte `begin` of a word, as encode_tail() says.
+// Codes a tile of the dense layout, from level 1 on, when its values are split. The tail begins
+// with byte `begin` of a word, as encode_tail() says.
 template <DType kDType, int kMenu>
 UZIP_DEVICE int encode_digits(const TileCode& code, const EncodeTables& tables,
                               const uint8_t* values, const uint32_t digits[kQuads], uint8_t* head,

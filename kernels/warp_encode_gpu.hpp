@@ -1,7 +1,7 @@
 // Groups of tier tiles that a warp codes alone, tile after tile.
 //
-// Their tails follow each other in the warp's room as in the frame, so they are stored together, and
-// no warp waits for others. Where there are not enough groups for all warps, blocks code groups
+// Their tails follow each other in the warp's room as in the frame, so they are stored together,
+// and no warp waits for others. Where there are not enough groups for all warps, blocks code groups
 // together (frame_encode_gpu.hpp).
 #pragma once
 
@@ -24,14 +24,17 @@ class WarpEncoder {
         warp_(thread_index() / kLanes),
         lane_(thread_index() % kLanes) {}
 
-  // Codes this warp's groups, the first tile has been asked for. Where the room is too small for a group, that and those behind it are left to the
-  // block. The block's room has what became of it.
+  // Codes this warp's groups. Where the room is too small for one, that and those behind it are
+  // left to the block. The block's room has what became of it.
   template <int kMenu>
   UZIP_DEVICE void run() {
     const uint32_t step = part_.blocks * kWarps;
     uint32_t tile = (part_.block * kWarps + static_cast<uint32_t>(warp_)) * kGroupTiles;
     int bytes = 0;  // of the tails in the room
     if (lane_ == 0) room_.claims[warp_] = Claims{};
+    wait_copies<0>();  // of a tile that the block would code first
+    sync_lanes();
+    TensorSource<kDType>{tensor_}.fetch(tile, AheadRoom<kDType>::get().stages[warp_]);
 #pragma unroll 1
     while (tile < room_.plan.alone * kGroupTiles) {
       const bool is_last = (tile + 1) % kGroupTiles == 0;
@@ -75,9 +78,8 @@ class WarpEncoder {
     if (place + kMostTail > kRoomBytes) return kNoRoom;
     if (lane_ == 0 && begin != 0) *tail &= (1u << 8 * begin) - 1;
     uint32_t digits[kQuads];
-    const bool codable =
-        split_rows<kDType, kMenu>(code, digit_table, StagedRows<kDType>{stage}, head,
-                                  room_.offsets(warp_), lane_, digits);
+    const bool codable = split_rows<kDType, kMenu>(code, digit_table, StagedRows<kDType>{stage},
+                                                   head, room_.offsets(warp_), lane_, digits);
     sync_lanes();
     TensorSource<kDType>{tensor_}.fetch(next, stage);
     int bytes = kNotCodable;
@@ -136,7 +138,8 @@ class WarpEncoder {
     }
     unit = shuffle32(unit, 0);
     if (unit == kNoUnit) return;
-    auto* to = reinterpret_cast<Chunk*>(frame_ + plan().sections.tails + uint64_t{unit} * kAlignment);
+    auto* to =
+        reinterpret_cast<Chunk*>(frame_ + plan().sections.tails + uint64_t{unit} * kAlignment);
     const auto* from = reinterpret_cast<const Chunk*>(all);
 #pragma unroll 1
     for (int i = lane_; i * kAlignment < bytes; i += kLanes) to[i] = from[i];

@@ -111,6 +111,9 @@ def test_warps_code_groups_alone_or_together(emulator: Emulator, dtype: DType, m
         assert (decoded_by_cpu(frame, tensor) == tensor.memory).all()
         sizes.add(frame.size)
     assert len(sizes) == 1
+    zeros = tensor_of("zero_heavy", dtype, 8 * group + 9, seed=menu)
+    frame = emulator.encode(zeros.memory, dtype, codec_name="tier", menu=menu, blocks=1)
+    assert (decoded_by_cpu(frame, zeros) == zeros.memory).all()
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
