@@ -250,11 +250,9 @@ UZIP_DEVICE void choose_ans(const DrawnCodes<kDType>& drawn, uint64_t count,
                                                                   drawn.values, block_bytes);
     const uint32_t bits = ans_value_cost<kDType>(cost, drawn.values, tier.parameters.zero_planes,
                                                  choice->block_log2, count);
-    constexpr auto kMost =
-        static_cast<uint32_t>(kWorthRatio * 8 * float_format(kDType).itemsize * kBit);
     choice->packed =
         tier.packed && uint64_t{tier.cost} * kBit <= uint64_t{bits} * kBitCost * tier.values;
-    choice->raw = !options.always && (choice->packed ? tier.raw : bits > kMost);
+    choice->raw = choice->packed ? tier.raw : bits > most_cost<kDType, kBit>(options.always);
   }
   sync_block();
 }

@@ -36,7 +36,7 @@ struct EncodeOptions {
   int menu = -1;        // as in a header; -1: the best for a sample of the values
   bool raw = false;     // a raw frame whatever the values
   bool ans = false;     // codec ans instead of tier
-  bool always = false;  // a coded frame also where little is expected from it
+  bool always = false;  // a coded frame also where little, but something, is expected from it
   int max_blocks = 0;   // of the grid; 0: as many as the device holds
 };
 

@@ -6,11 +6,11 @@
 namespace uzip::gpu {
 namespace {
 
-template <DType kDType>
+template <DType kDType, bool kLarge>
 UZIP_KERNEL(kThreads, kEncodeResident<kDType>)
 encode_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeOptions options) {
   await_earlier();
-  encode_part<kDType>(tensor, frame, scratch, options, {block_index(), block_count()});
+  encode_part<kDType, kLarge>(tensor, frame, scratch, options, {block_index(), block_count()});
 }
 
 }  // namespace
@@ -18,10 +18,16 @@ encode_kernel(Tensor tensor, uint8_t* frame, EncodeScratch* scratch, EncodeOptio
 template <DType kDType>
 const char* launch_encode(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
                           const EncodeOptions& options, void* stream) {
-  const auto kernel = encode_kernel<kDType>;
   constexpr size_t kShared = sizeof(AheadRoom<kDType>);
   const uint64_t groups = (tensor.count / kTileValues + kGroupTiles - 1) / kGroupTiles;
-  const int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
+  auto kernel = encode_kernel<kDType, false>;
+  int blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
+  if constexpr (kEncodesAhead<kDType>) {
+    if (groups_alone(tensor.count, {0, static_cast<uint32_t>(blocks)}) != 0) {
+      kernel = encode_kernel<kDType, true>;
+      blocks = grid_blocks(kernel, kShared, groups, options.max_blocks);
+    }
+  }
   return launch_early(kernel, blocks, kThreads, kShared, static_cast<Stream>(stream), tensor, frame,
                       scratch, options);
 }

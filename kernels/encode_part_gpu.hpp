@@ -4,7 +4,7 @@
 // are stored then, heads and all.
 #pragma once
 
-#include "frame_encode_gpu.hpp"
+#include "warp_encode_gpu.hpp"
 
 namespace uzip::gpu {
 
@@ -255,6 +255,47 @@ struct GroupsStep {
   }
 };
 
+// Codes this block's groups where warps have some of their own. A call for each menu.
+template <DType kDType, int kMenu>
+UZIP_DEVICE_CALL void call_encode_alone(Tensor tensor, uint8_t* frame, EncodeScratch* scratch,
+                                        Part part) {
+  auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
+  WarpEncoder<kDType>(tensor, frame, scratch, part).template run<kMenu>();
+  TensorSource<kDType> source{tensor};
+  GroupEncoder<kDType, TensorSource<kDType>> encoder(source, frame, scratch, room, part);
+  encoder.template run_rest<kMenu>();
+  let_next_begin();
+  encoder.take_no_more();
+}
+
+// For CompiledMenus::choose().
+template <DType kDType>
+struct AloneStep {
+  const Tensor& tensor;
+  uint8_t* frame;
+  EncodeScratch* scratch;
+  Part part;
+
+  template <int kMenu>
+  UZIP_DEVICE void run() {
+    if constexpr (kMenu != kAnyMenu) call_encode_alone<kDType, kMenu>(tensor, frame, scratch, part);
+  }
+};
+
+// The groups of a tensor that has some for all warps, and what is behind them. A call, so that all
+// else has its own registers.
+template <DType kDType>
+UZIP_DEVICE_CALL void call_encode_large(Tensor tensor, uint8_t* frame, EncodeScratch* scratch,
+                                        Part part) {
+  auto& room = *reinterpret_cast<EncodeRoom<kDType>*>(shared_memory());
+  AloneStep<kDType> step{tensor, frame, scratch, part};
+  CompiledMenus::choose(room.choice.parameters.menu, step);
+  TensorSource<kDType> source{tensor};
+  GroupEncoder<kDType, TensorSource<kDType>> encoder(source, frame, scratch, room, part);
+  if (part.block == 0) encoder.write_remainder();
+  encoder.finish();
+}
+
 // Chooses the parameters, with the tables that they ask for; by a block. Those of the
 // menus that are likely are made while one warp chooses.
 template <DType kDType>
@@ -275,8 +316,9 @@ UZIP_DEVICE void choose_with_tables(const Drawn<kDType>& drawn, const EncodeOpti
 }
 
 // Writes a part of the frame of a tensor; all blocks of the frame call it. Shared memory is an
-// AheadRoom.
-template <DType kDType>
+// AheadRoom. kLarge: groups_alone() are some; small tensors would wait for the registers that this
+// takes, and for its instructions.
+template <DType kDType, bool kLarge = false>
 UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch* scratch,
                              const EncodeOptions& options, Part part) {
   EncodeRoom<kDType>& room = AheadRoom<kDType>::get().encode;
@@ -298,8 +340,18 @@ UZIP_DEVICE void encode_part(const Tensor& tensor, uint8_t* frame, EncodeScratch
     write_raw(tensor, kDType, frame, part);
     return;
   }
-  if (thread_index() == 0) room.plan = GroupPlan::of<kDType>(room.choice, tensor.count);
+  if (thread_index() == 0) {
+    room.plan = GroupPlan::of<kDType>(room.choice, tensor.count);
+    const bool ahead = tensor.aligned && CompiledMenus::has(room.choice.parameters.menu);
+    if (kLarge && ahead) room.plan.alone = groups_alone(tensor.count, part);
+  }
   sync_block();
+  if constexpr (kLarge) {
+    if (room.plan.alone != 0) {
+      call_encode_large<kDType>(tensor, frame, scratch, part);
+      return;
+    }
+  }
   GroupEncoder<kDType, TensorSource<kDType>> encoder(source, frame, scratch, room, part);
   GroupsStep<kDType, decltype(encoder)> step{encoder, tensor, frame, scratch, part};
   CompiledMenus::choose(tensor.aligned ? room.choice.parameters.menu : kAnyMenu, step);

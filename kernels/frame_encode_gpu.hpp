@@ -18,7 +18,8 @@ struct GroupPlan {
   TileCode code;
   DigitTable digits;
   Sections sections;
-  uint32_t room;  // of the tail section: see TailSection
+  uint32_t room;       // of the tail section: see TailSection
+  uint32_t alone = 0;  // the first groups, which warps code alone
 
   template <DType kDType>
   UZIP_DEVICE static GroupPlan of(const Choice& choice, uint64_t count) {
@@ -29,6 +30,14 @@ struct GroupPlan {
   }
 };
 
+// The groups that warps code alone where values are fetched ahead, the first ones of a frame: as
+// many for each warp.
+UZIP_HD uint32_t groups_alone(uint64_t count, Part part) {
+  const auto whole = static_cast<uint32_t>(count / (kTileValues * kGroupTiles));
+  const uint32_t warps = part.blocks * kWarps;
+  return whole < warps ? 0 : whole / warps * warps;
+}
+
 // What a block shares while it codes groups.
 struct GroupRoom {
   GroupPlan plan;
@@ -36,6 +45,11 @@ struct GroupRoom {
   Choice choice;
   alignas(16) uint32_t sizes[2][kWarps];  // bytes of the tails of a group
   uint32_t units[2];                      // where these go; kNoUnit: nowhere
+  // Of warps that code groups alone: when they asked last, the first group of theirs that they have
+  // not coded, and what the directory is to have of a group.
+  Claims claims[kWarps];
+  uint32_t stops[kWarps];
+  uint16_t entries[kWarps][kGroupTiles];
   FinishRoom finish;
 };
 
@@ -43,7 +57,8 @@ template <DType kDType>
 struct EncodeRoom : GroupRoom {
   struct Dense {
     OffsetRoom<kDType> offsets[kWarps];
-    uint32_t tails[2][kWarps][kTailWords<kDType>];  // of two groups in turn
+    // Of each warp, for two groups in turn, or for one that it codes alone.
+    alignas(16) uint32_t tails[kWarps][2][kTailWords<kDType>];
   };
   union {
     SelectRoom<kDType> select;
@@ -53,7 +68,7 @@ struct EncodeRoom : GroupRoom {
 
   // Of a warp: to code a tile, and for the tail that it makes.
   UZIP_DEVICE OffsetRoom<kDType>& offsets(int warp) { return dense.offsets[warp]; }
-  UZIP_DEVICE uint32_t* tail(int turn, int warp) { return dense.tails[turn][warp]; }
+  UZIP_DEVICE uint32_t* tail(int turn, int warp) { return dense.tails[warp][turn]; }
 };
 
 // A warp that fetches its next tile while it codes one does not wait for memory. The largest types
@@ -143,8 +158,9 @@ struct TensorSource {
       constexpr int kChunks = kFormat.tile_bytes() / kAlignment;
       const int lane = thread_index() % kLanes;
       const auto* chunks = reinterpret_cast<const Chunk*>(values(tile)) + lane;
+      stage += static_cast<uint32_t>(lane);
 #pragma unroll
-      for (int i = 0; i < kChunks; i += kLanes) copy_later(stage + lane + i, chunks + i);
+      for (int i = 0; i < kChunks; i += kLanes) copy_later(stage + i, chunks + i);
     }
     commit_copies();
   }
@@ -207,8 +223,28 @@ class GroupEncoder {
 #pragma unroll 1
     for (uint32_t group = part_.block; group < groups(); group += part_.blocks, turn ^= 1) {
       CodedTile tile = begin_tile(group, turn);
-      if (tile.present()) code_fetched<kMenu>(&tile);
+      if (tile.present()) code_fetched<kMenu>(&tile, group + part_.blocks);
       take(tile);
+    }
+  }
+
+  // The same but for the groups that this block's warps have coded alone, by all of them when they
+  // have.
+  template <int kMenu>
+  UZIP_DEVICE void run_rest() {
+    take_claims();
+    GroupTurn next = after({0, -1});
+    wait_copies<0>();  // to where the next tile goes
+    sync_lanes();
+    source_.fetch(tile_of(next.group), AheadRoom<kDType>::get().stages[warp_]);
+    int turn = 0;
+#pragma unroll 1
+    while (next.group < groups()) {
+      CodedTile tile = begin_tile(next.group, turn);
+      next = after(next);
+      if (tile.present()) code_fetched<kMenu>(&tile, next.group);
+      take(tile);
+      turn ^= 1;
     }
   }
 
@@ -256,6 +292,7 @@ class GroupEncoder {
   template <int kMenu>
   UZIP_DEVICE void code_values(const uint8_t* values, CodedTile* result) {
     uint8_t* head = head_of(result->group);
+    sync_lanes();  // for the tail that the room had before
     note(encode_dense_tile<kDType, kMenu>(plan_.code, plan_.digits, room_.tables, values,
                                           source_.aligned(), head, offsets(), tail(result->turn),
                                           lane_),
@@ -272,7 +309,7 @@ class GroupEncoder {
 
   // The same, of the fetched tile. Asks for the warp's next one.
   template <int kMenu>
-  UZIP_DEVICE void code_fetched(CodedTile* result) {
+  UZIP_DEVICE void code_fetched(CodedTile* result, uint32_t next) {
     const uint8_t* values = source_.values(tile_of(result->group));
     uint8_t* head = head_of(result->group);
     Chunk* stage = AheadRoom<kDType>::get().stages[warp_];
@@ -282,12 +319,12 @@ class GroupEncoder {
     const TileCode code = plan_.code;
     const DigitTable digit_table = plan_.digits;
     wait_copies<0>();
-    if constexpr (kShared) sync_lanes();
+    sync_lanes();  // also for the tail that the room had before
     uint32_t digits[kQuads];
     const bool codable = split_rows<kDType, kMenu>(code, digit_table, StagedRows<kDType>{stage},
                                                    head, offsets(), lane_, digits);
     if constexpr (kShared) sync_lanes();
-    source_.fetch(tile_of(result->group + part_.blocks), stage);
+    source_.fetch(tile_of(next), stage);
     int bytes = kNotCodable;
     if (codable) {
       bytes = encode_digits<kDType, kMenu>(code, room_.tables, values, digits, head, offsets(),
@@ -339,6 +376,33 @@ class GroupEncoder {
   }
 
  private:
+  // A group that the block codes: one that its warp `warp` has left, or one of those behind,
+  // kWarps.
+  struct GroupTurn {
+    uint32_t group;
+    int warp;
+  };
+  UZIP_DEVICE GroupTurn after(GroupTurn turn) const {
+    if (turn.warp == kWarps) return {turn.group + part_.blocks, kWarps};
+    turn.group += part_.blocks * kWarps;
+    while (turn.warp < 0 || turn.group >= plan_.alone) {
+      ++turn.warp;
+      if (turn.warp == kWarps) return {plan_.alone + part_.block, kWarps};
+      turn.group = room_.stops[turn.warp];
+    }
+    return turn;
+  }
+  // Knows of the claims of warps that coded groups alone. By all of them when they have.
+  UZIP_DEVICE void take_claims() {
+    sync_block();
+    if (thread_index() != 0) return;
+#pragma unroll
+    for (const Claims& claims : room_.claims) {
+      if (claims.groups() > claims_.groups()) claims_ = claims;
+    }
+    room_.finish.claims = claims_;
+  }
+
   UZIP_DEVICE bool has_last() const { return last_.turn != kNoTurn; }
   UZIP_DEVICE OffsetRoom<kDType>& offsets() { return room_.offsets(warp_); }
   UZIP_DEVICE uint32_t* tail(int turn) { return room_.tail(turn, warp_); }

@@ -271,7 +271,7 @@ UZIP_DEVICE PackedTile encode_packed_tile(const TileCode& code, const DigitTable
   // Padded, it must be smaller than a raw tile.
   const int limit = kTileBytes - kAlignment + 1 - head_bytes;
   if (limit <= 0) return kRaw;
-  const int tail_bytes = encode_tail<kDType, kMenu>(code, tables, values, digits, mask, limit,
+  const int tail_bytes = encode_tail<kDType, kMenu>(code, tables, values, digits, mask, 0, limit,
                                                     room.coder.offsets, room.coder.tail, lane);
   sync_lanes();
   if (tail_bytes == kNotCodable) return kRaw;

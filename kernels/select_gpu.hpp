@@ -345,11 +345,15 @@ UZIP_DEVICE uint32_t sample_cost(const SelectRoom<kDType>& room, uint32_t cost, 
   return (mixed - room.mixed) * bits + mixed * kBitCost + directory;
 }
 
-template <DType kDType>
-UZIP_DEVICE bool is_hopeless(uint32_t sample_cost, uint32_t values) {
-  constexpr auto kMost =
-      static_cast<uint32_t>(kWorthRatio * 8 * float_format(kDType).itemsize * kBitCost);
-  return sample_cost > kMost * values;
+// Beyond this estimate no frame would become smaller than a raw one, which takes half the time
+// then.
+constexpr double kHopelessRatio = 1.08;
+
+// What a value may cost for a frame to be tried, in 1/kUnit bits. `always`: see EncodeOptions.
+template <DType kDType, uint32_t kUnit>
+UZIP_DEVICE uint32_t most_cost(bool always) {
+  constexpr double kRaw = 8 * float_format(kDType).itemsize * kUnit;
+  return static_cast<uint32_t>(always ? kHopelessRatio * kRaw : kWorthRatio * kRaw);
 }
 
 // By the first warp.
@@ -375,7 +379,7 @@ UZIP_DEVICE void conclude(SelectRoom<kDType>& room, uint32_t base, uint32_t unco
     choice->values = values;
     choice->cost =
         sample_cost<kDType>(room, 0x0FFFFFFFu - (best >> 3), coded, values, zero_planes, packed);
-    choice->raw = !options.always && is_hopeless<kDType>(choice->cost, values);
+    choice->raw = choice->cost > most_cost<kDType, kBitCost>(options.always) * values;
   }
   sync_lanes();
 }

@@ -299,17 +299,18 @@ UZIP_DEVICE Mask put_dense_level(const GatherTables& tables, int level, int widt
   }
 }
 
-// The value that bit i of a Mask stands for, as lists have it.
+// Value i of a half of a lane's, as lists have it.
 template <DType kDType>
 UZIP_DEVICE typename OffsetRoom<kDType>::Listed listed_value(const uint8_t* values,
                                                              OffsetRoom<kDType>& room, int lane,
-                                                             int i) {
+                                                             int half, uint32_t i) {
   using V = Value<kDType>;
   if constexpr (V::kFormat.symbol_bytes() == 1) {
-    return room.byte(lane, i);
+    return room.half(lane, half)[i];
   } else {
     const auto* words = reinterpret_cast<const typename V::Word*>(values);
-    return static_cast<uint16_t>(V::symbol(words[value_index(lane, 16 * (i & 1) + (i >> 1))]));
+    const int index = value_index(lane, 16 * half + static_cast<int>(i));
+    return static_cast<uint16_t>(V::symbol(words[index]));
   }
 }
 
@@ -332,18 +333,16 @@ UZIP_DEVICE uint32_t symbol_of(uint32_t listed, uint32_t base) {
 template <DType kDType>
 UZIP_DEVICE void list_values(const uint8_t* values, Mask mask, const Places& places,
                              OffsetRoom<kDType>& room, int lane) {
-  // From the last to the first: the highest bit is found faster than the lowest.
-  auto* first = room.list + places.first[0] + popcount(mask & kHalfMask);
-  auto* second = room.list + places.first[1] + popcount(mask & ~kHalfMask);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    Mask mine = mask >> half & kHalfMask;
+    // From the last to the first: the highest bit is found faster than the lowest.
+    auto* to = room.list + places.first[half] + popcount(mine);
 #pragma unroll 1
-  while (mask != 0) {
-    const int i = highest_bit(mask);
-    mask ^= 1u << i;
-    const auto listed = listed_value(values, room, lane, i);
-    if ((i & 1) == 0) {
-      *--first = listed;
-    } else {
-      *--second = listed;
+    while (mine != 0) {
+      const auto bit = static_cast<uint32_t>(highest_bit(mine));
+      mine ^= 1u << bit;
+      *--to = listed_value(values, room, lane, half, bit / 2);
     }
   }
   sync_lanes();
@@ -426,7 +425,7 @@ UZIP_DEVICE void put_raw_symbols(const TileCode& code, const uint8_t* values, Ma
 #pragma unroll 1
   for (; mask != 0; mask &= mask - 1) {
     const int i = lowest_bit(mask);
-    const uint32_t listed = listed_value(values, room, lane, i);
+    const uint32_t listed = listed_value(values, room, lane, i & 1, static_cast<uint32_t>(i) / 2);
     store_symbol(raw, places.take(i & 1), symbol_of<kDType>(listed, code.base),
                  float_format(kDType).symbol_bytes());
   }
@@ -488,15 +487,16 @@ UZIP_DEVICE int encode_sparse_tail(const TileCode& code, const EncodeTables& tab
   return bytes;
 }
 
-// Writes a tile's tail; the offsets are in the room. `mask`: the values beyond level 1. Returns its
-// bytes, or kNotCodable when they are `limit` or more.
+// Writes a tile's tail, from byte `bytes` of the room on, before the end of the first word; the
+// bytes before it stay, and those behind it in that word are 0. The offsets are in the room.
+// `mask`: the values beyond level 1. Returns where it ends, or kNotCodable when that is `limit` or
+// more.
 template <DType kDType, int kMenu>
 UZIP_DEVICE int encode_tail(const TileCode& code, const EncodeTables& tables, const uint8_t* values,
-                            const uint32_t digits[kQuads], Mask mask, int limit,
+                            const uint32_t digits[kQuads], Mask mask, int bytes, int limit,
                             OffsetRoom<kDType>& room, uint32_t* tail, int lane) {
   const Menu menu = fixed_menu<kMenu>(code.menu);
-  int bytes = 0;
-  int cleared = 0;  // words
+  int cleared = (bytes + 3) / 4;  // words
 #pragma unroll kLevelUnroll < kMenu>
   for (int level = 1; level < menu.levels; ++level) {
     const Places places = Places::of(mask, lane);
@@ -525,15 +525,18 @@ UZIP_DEVICE int encode_tail(const TileCode& code, const EncodeTables& tables, co
   return bytes;
 }
 
-// Codes a tile of the dense layout, from level 1 on, when its values are split.
+// Codes a tile of the dense layout, from level 1 on, when its values are split. The tail begins
+// with byte `begin` of a word, as encode_tail() says.
 template <DType kDType, int kMenu>
 UZIP_DEVICE int encode_digits(const TileCode& code, const EncodeTables& tables,
                               const uint8_t* values, const uint32_t digits[kQuads], uint8_t* head,
-                              OffsetRoom<kDType>& room, uint32_t* tail, int lane) {
+                              OffsetRoom<kDType>& room, uint32_t* tail, int lane, int begin = 0) {
   const int width = fixed_menu<kMenu>(code.menu).width(0);
   const Mask mask = store_first_level(width, digits, head + code.digits, lane);
-  const int limit = float_format(kDType).tile_bytes() - code.stride;
-  return encode_tail<kDType, kMenu>(code, tables, values, digits, mask, limit, room, tail, lane);
+  const int limit = begin + float_format(kDType).tile_bytes() - code.stride;
+  const int end = encode_tail<kDType, kMenu>(code, tables, values, digits, mask, begin, limit, room,
+                                             tail, lane);
+  return end == kNotCodable ? end : end - begin;
 }
 
 // Codes a tile of the dense layout: its head in place, its tail to `tail`. Returns the bytes of the

@@ -319,9 +319,9 @@ struct alignas(16) OffsetRoom {
   using Listed = typename Item<float_format(kDType).symbol_bytes()>::Word;
   alignas(16) Listed list[kSparse];
 
-  // Of the value that a bit of a Mask stands for, next to those of the lane's others in the half.
-  UZIP_DEVICE uint8_t& byte(int lane, int bit) {
-    return bytes[lane * 16 + (bit >> 1) + (bit & 1) * 512];
+  // Those of a lane's values in a half.
+  UZIP_DEVICE const uint8_t* half(int lane, int half) const {
+    return bytes + lane * 16 + half * 512;
   }
   UZIP_DEVICE void store_half(int lane, int half, const uint32_t quads[kHalfQuads]) {
     reinterpret_cast<Chunk*>(bytes)[32 * half + lane] =

@@ -71,6 +71,16 @@ def check_codec(tensor: Tensor) -> list[Array]:
     return frames
 
 
+def check_warps(dtype: DType) -> None:
+    """Encode with one block, whose warps have groups of their own, and a rest together."""
+    tensor = make_values(dtype, 66, 3, zeros=False)
+    values = cupy.asarray(tensor.memory)
+    for menu in (1, 2, 3, 5):
+        frame = cupy.zeros(codec.bound(tensor.count, dtype), np.uint8)
+        gpu.encode(values, frame, dtype=dtype, codec="tier", menu=menu, max_blocks=1)
+        require_same(cpu_values(frame, tensor), tensor.memory, f"{dtype.name} {menu}, warps alone")
+
+
 def check_reduce(tensors: list[Tensor], frames: list[Array]) -> None:
     """Fold frames and plain values, with and without a frame of the result."""
     like, dtype = tensors[0], tensors[0].dtype
@@ -129,6 +139,7 @@ def main() -> None:
         dtype = DType[name]
         tensors = [make_values(dtype, arguments.tiles, seed, zeros=seed == 1) for seed in range(3)]
         dense, packed = check_codec(tensors[0]), check_codec(tensors[1])
+        check_warps(dtype)
         check_reduce(tensors, [dense[2], packed[1]])
         check_reduce([tensors[0], tensors[2]], [dense[5]])  # of two has kernels of its own
         check_many(tensors)

@@ -86,6 +86,36 @@ def test_values_of_every_rank_and_of_none_are_coded_wherever_they_are(
             assert (values == memory).all()
 
 
+@pytest.mark.parametrize("menu", [1, 2, 3, 5])
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+def test_warps_code_groups_alone_or_together(emulator: Emulator, dtype: DType, menu: int) -> None:
+    """One block has groups for three turns of its warps, two and three for one and a rest.
+
+    Some tiles are raw, some groups have tails that are longer than a warp's room.
+    """
+    group, tiles = 8 * TILE, 8 * 8 * 3 + 5
+    normal = tensor_of("normal", dtype, tiles * TILE + 9, seed=menu).memory.copy()
+    memory = normal.reshape(-1, dtype.itemsize)
+    bits = tensor_of("random_bits", dtype, memory.size // dtype.itemsize, seed=9).memory
+    generator = np.random.default_rng(menu)
+    for first, share in ((9, 0.25), (13, 0.3), (17, 0.3), (18, 0.35)):
+        some = first * group + np.flatnonzero(generator.random(group) < share)
+        memory[some] = bits.reshape(memory.shape)[some]
+    for tile in (3, 50, 51, 190, 196):
+        whole = slice(tile * TILE, (tile + 1) * TILE)
+        memory[whole] = bits.reshape(memory.shape)[whole]
+    tensor = Tensor(memory.reshape(-1), dtype)
+    sizes = set()
+    for blocks in (1, 2, 3):
+        frame = emulator.encode(tensor.memory, dtype, codec_name="tier", menu=menu, blocks=blocks)
+        assert (decoded_by_cpu(frame, tensor) == tensor.memory).all()
+        sizes.add(frame.size)
+    assert len(sizes) == 1
+    zeros = tensor_of("zero_heavy", dtype, 8 * group + 9, seed=menu)
+    frame = emulator.encode(zeros.memory, dtype, codec_name="tier", menu=menu, blocks=1)
+    assert (decoded_by_cpu(frame, zeros) == zeros.memory).all()
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
 def test_the_gpu_reads_frames_of_the_cpu(emulator: Emulator, dtype: DType) -> None:
     read = 0
@@ -124,12 +154,16 @@ def test_the_number_of_blocks_changes_nothing_but_the_places_of_tails(emulator: 
 
 def test_values_that_do_not_shrink_become_a_raw_frame(emulator: Emulator) -> None:
     """Whether a sample tells it, or only the coding of all values."""
-    dtype = DType.BFLOAT16
-    tensor = tensor_of("random_bits", dtype, 9 * TILE + 1, seed=4)
-    for codec_name in ("auto", "tier", "raw"):
-        frame = emulator.encode(tensor.memory, dtype, codec_name=codec_name)
-        assert codec.info(frame).codec == "raw"
-        assert (frame[HEADER:] == tensor.memory).all()
+    dtype, count = DType.BFLOAT16, 9 * TILE + 1
+    generator = np.random.default_rng(4)
+    # Tiles of these are a little larger than raw ones: to be seen when they are coded.
+    symbol = np.where(generator.random(count) < 0.72, generator.integers(256, size=count), 120)
+    hardly = from_fields(0, symbol, generator.integers(128, size=count), dtype)
+    for memory in (tensor_of("random_bits", dtype, count, seed=4).memory, hardly):
+        for codec_name in ("auto", "tier", "raw"):
+            frame = emulator.encode(memory, dtype, codec_name=codec_name)
+            assert codec.info(frame).codec == "raw"
+            assert (frame[HEADER:] == memory).all()
 
 
 @pytest.mark.parametrize("count", [0, 1, TILE - 1])
