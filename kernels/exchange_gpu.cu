@@ -99,7 +99,7 @@ class Division {
 };
 
 // What a byte costs in the blocks' time: to be folded, to come or go, to be copied.
-constexpr uint64_t kFoldCost = 8;
+constexpr uint64_t kFoldCost = 7;
 constexpr uint64_t kMessageCost = 5;
 constexpr uint64_t kCopyCost = 1;
 
@@ -205,7 +205,7 @@ Shape choose_shape(int max_blocks, int at_once) {
 // there are few of them; and small messages take as long as their last tile.
 inline bool is_short_of_blocks(const Exchange& exchange) {
   constexpr int kFewBlocks = 48;
-  constexpr uint64_t kSmall = uint64_t{128} << 20;
+  constexpr uint64_t kSmall = uint64_t{8} << 20;
   const int most = exchange.options.max_blocks;
   bool small = true;
   for (int i = 0; i < exchange.n_sends; ++i) {

@@ -179,7 +179,7 @@ struct Records {
     records.remaining = static_cast<uint32_t>(count % kTileValues);
     const int most = max_record_tiles(itemsize);
     const uint64_t bytes = count * static_cast<uint64_t>(itemsize);
-    const int wanted = bytes < kFewBytes ? 1 : bytes < 4 * kFewBytes ? 2 : kMaxRecordTiles;
+    const int wanted = bytes < kFewBytes ? 1 : bytes < kManyBytes ? 2 : kMaxRecordTiles;
     records.record_tiles = wanted < most ? wanted : most;
     const auto several = static_cast<uint32_t>(records.record_tiles);
     const uint32_t single = kFirstTiles + kLastTiles;
@@ -199,9 +199,10 @@ struct Records {
   // Those of the record with the remaining values: one, which is not whole.
   UZIP_HD int tiles_of(uint32_t record) const { return record - first < large ? record_tiles : 1; }
 
-  static constexpr uint64_t kFewBytes = uint64_t{32} << 20;
-  static constexpr uint32_t kFirstTiles = 0;
-  static constexpr uint32_t kLastTiles = 2048;  // two for each of the warps of a large GPU
+  static constexpr uint64_t kFewBytes = uint64_t{6} << 20;
+  static constexpr uint64_t kManyBytes = uint64_t{512} << 20;
+  static constexpr uint32_t kFirstTiles = 1024;  // one for each of the warps of a large GPU
+  static constexpr uint32_t kLastTiles = 1024;
 };
 
 #if UZIP_GPU_SOURCE
