@@ -26,6 +26,7 @@ from uzipmpi.typing import Bytes, DType, Tensor
 
 TIMED_OUT, ABORTED, MISMATCH, DAMAGED = 1, 2, 3, 4
 LARGE = 1 << 20
+HEAD = 128 * 34  # bytes of RegionHead
 by_name = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
 
 
@@ -141,8 +142,8 @@ def test_flags_go_on_when_their_rounds_begin_again() -> None:
         rounds = records // 2
         poke(sender, 8, np.uint64(records), sender.links._ledger(1))
         poke(receiver, 128 + 8, np.uint64(records), receiver.links._ledger(0))
-        poke(sender, 128 * 35 + 16, np.full(2, rounds % 2**32, np.uint32))
-        poke(receiver, 128 * 35, np.full(2, rounds % 2**16 << 48, np.uint64))
+        poke(sender, HEAD + 16, np.full(2, rounds % 2**32, np.uint32))
+        poke(receiver, HEAD, np.full(2, rounds % 2**16 << 48, np.uint64))
         out = receiver.room(tensor.nbytes)
         sender.exchange(tensor.dtype, sends=[(1, sender.put(tensor.memory))])
         receiver.exchange(tensor.dtype, receives=[(0, out)])
@@ -212,10 +213,9 @@ def test_damage_is_noticed_or_harmless(place: str) -> None:
             sends=[(1, sender.put(tensor_of("outliers", DType.BFLOAT16, count).memory))],
         )
         assert sender.finish() == [0]
-        head = 128 * 35
         begin, size = {
-            "flag": (head, 6),
-            "opening": (128 * 3 + 21, 19),
+            "flag": (HEAD, 6),
+            "opening": (128 * 2 + 21, 19),
             "slot": (8192, 8192),
         }[place]
         poke(receiver, begin, generator.integers(0, 256, size, dtype=np.uint8))
