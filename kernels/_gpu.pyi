@@ -140,6 +140,7 @@ def prepare_pipes(
     sends: Sequence[tuple[int, int, int]],
     receives: Sequence[tuple[int, int, int]],
     fold: tuple[int, int, int, Sequence[int], int, int, int] | None,
+    copy: tuple[int, int, int] | None,
     device: int,
 ) -> PreparedPipes: ...
 

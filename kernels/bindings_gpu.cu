@@ -309,7 +309,8 @@ struct PreparedPipes {
 PreparedPipes prepare_pipes(int dtype, uint32_t word, const std::string& codec, int menu,
                             int max_blocks, const std::vector<PipeFields>& sends,
                             const std::vector<PipeFields>& receives,
-                            const std::optional<PipeFoldFields>& fold, int device) {
+                            const std::optional<PipeFoldFields>& fold,
+                            const std::optional<CopyFields>& copy, int device) {
   check_linked_codec(codec, menu);
   uzip::gpu::PipeExchange arguments{};
   arguments.dtype = parse_dtype(dtype);
@@ -322,6 +323,10 @@ PreparedPipes prepare_pipes(int dtype, uint32_t word, const std::string& codec, 
   arguments.n_receives = set_pipe_messages(receives, arguments.receives);
   arguments.folds = fold.has_value();
   if (fold) arguments.fold = make_pipe_fold(*fold);
+  if (copy) {
+    const auto& [from, to, bytes] = *copy;
+    arguments.copy = {pointer<uint8_t>(from), pointer<uint8_t>(to), bytes};
+  }
   return {arguments, device};
 }
 

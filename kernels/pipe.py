@@ -204,11 +204,10 @@ def _close(watch: Watch, pipes: dict[int, int], opened: dict[int, Close]) -> Non
 class Exchange:
     """Messages, a fold and a copy, to be queued any number of times."""
 
-    __slots__ = ("_copy", "_pipes", "_prepared", "_timeout")
+    __slots__ = ("_pipes", "_prepared", "_timeout")
 
-    def __init__(self, pipes: Pipes, prepared: Any, copy: Copy | None, timeout: float) -> None:
+    def __init__(self, pipes: Pipes, prepared: Any, timeout: float) -> None:
         self._pipes, self._prepared, self._timeout = pipes, prepared, timeout
-        self._copy = copy
 
     def launch(self, stream: Stream) -> None:
         """Queue it after what is in a stream of the pipes' GPU, unless all has ended.
@@ -226,8 +225,6 @@ class Exchange:
         self._pipes.check_open()
         if self._pipes.ended_by:
             return
-        if self._copy is not None:
-            stream.copy(self._copy.destination, self._copy.source)
         try:
             self._prepared.launch(stream.handle)
         finally:
@@ -269,9 +266,10 @@ def prepare(
         messages(sends),
         messages(receives),
         None if fold is None else _fields(fold, links, dtype),
+        None if copy is None else (copy.source.address, copy.destination.address, copy.source.size),
         links.device,
     )
-    return Exchange(links, prepared, copy, timeout)
+    return Exchange(links, prepared, timeout)
 
 
 def _count(memory: DeviceMemory, dtype: DType) -> int:

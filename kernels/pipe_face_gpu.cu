@@ -150,6 +150,8 @@ class Queueing {
 
   const char* run() {
     for_ends([&](Pipe& pipe, int way) { begin(pipe, way); });  // all behind one event
+    const PipeCopy& own = exchange_.copy;
+    if (own.bytes != 0) call_(copy, own.to, own.from, own.bytes, device_, stream_);
     // What is sent comes first: a rank's waits never hold up what others wait for, in whatever
     // order streams are served.
     bool all = false;

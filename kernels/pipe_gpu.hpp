@@ -123,6 +123,13 @@ struct PipeFold {
   uint64_t count;
 };
 
+// What is copied meanwhile in this GPU's memory.
+struct PipeCopy {
+  const uint8_t* from;
+  uint8_t* to;
+  uint64_t bytes;
+};
+
 struct PipeExchange {
   DType dtype;
   uint32_t word;
@@ -133,6 +140,7 @@ struct PipeExchange {
   PipeMessage receives[kMaxPeers];
   bool folds;
   PipeFold fold;
+  PipeCopy copy;
 };
 
 // Queues an exchange after what is in the stream, which goes on when values that are sent may
