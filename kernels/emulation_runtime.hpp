@@ -7,7 +7,8 @@
 //
 // A kernel that waits for another one, of another stream or process, does so in turns: where it
 // finds nothing to do, streams that nobody waits for go on, then other threads and processes.
-// Large memory can be opened by other processes of the user.
+// Streams that write words, for which other processes' streams wait, go on by themselves. Large
+// memory can be opened by other processes of the user.
 #pragma once
 
 #include <fcntl.h>
@@ -15,6 +16,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +28,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #define UZIP_VENDOR(name) ::uzip::gpu::emulation::name
 #define UZIP_HOST_ALLOCATE ::uzip::gpu::emulation::HostAlloc
@@ -74,7 +78,8 @@ using Work = std::function<bool()>;
 struct Queue {
   int device;
   std::deque<Work> works;
-  bool busy = false;  // the first of them is being done
+  bool busy = false;    // the first of them is being done
+  bool writes = false;  // words for others
 };
 
 // The place in a queue up to which an event was recorded.
@@ -472,8 +477,43 @@ inline Error_t StreamWaitWord(Stream_t stream, const uint32_t* word, uint32_t va
     return there();
   });
 }
+
+// A thread that lets all go on that write words.
+class Writers {
+ public:
+  static void begin() { static Writers writers; }
+
+ private:
+  Writers() : thread_([this] { run(); }) {}
+  ~Writers() {
+    ended_ = true;
+    thread_.join();
+  }
+  void run() {
+    while (!ended_) {
+      go_on();
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  }
+  static void go_on() {
+    const Lock lock(mutex);
+    const auto all = queues;
+    for (const auto& [handle, queue] : all) {
+      while (queue->writes && !queue->works.empty() && step(*queue)) {
+      }
+    }
+  }
+
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
+
 inline Error_t StreamWriteWord(Stream_t stream, uint32_t* word, uint32_t value) {
   const Lock lock(mutex);
+  if (const auto queue = find_queue(stream)) {
+    queue->writes = true;
+    Writers::begin();
+  }
   return enqueue(stream, [=] {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
     return true;
