@@ -26,7 +26,7 @@ CHOICES = {
 OTHER_VARIABLES = (
     *("STATS", "CUDA_AWARE", "SIMD"),
     *("GPU", "GPU_ARCHS", "BUILD_JOBS", "SANITIZE"),
-    *("TEST_GPU", "TEST_JOB"),
+    *("TEST_GPU", "TEST_JOB", "TEST_WRITERS"),
 )
 # As min_bytes: what links and codec give is measured, and the option becomes a size.
 MEASURED = -1

@@ -8,6 +8,7 @@ GPUs do not reach each other's memory.
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from uzipmpi.typing import DType
 
 EMULATED = sys.argv[1:2] not in ([], ["-"])
 if EMULATED:
+    os.environ["UZIPMPI_TEST_WRITERS"] = "1"  # ranks wait for each other elsewhere, too
     emulated_module.install(Path(sys.argv[1]))
 TRANSPORT = sys.argv[2] if len(sys.argv) > 2 else "ipc"
 if TRANSPORT == "shm":
