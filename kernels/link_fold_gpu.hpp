@@ -191,7 +191,7 @@ class PairFolder {
            Tiles::has_aligned_own();
   }
 
-  // Adds tiles until there is one of another kind, which is then fold_some()'s.
+  // Adds tiles until there is one of another kind, which is then fold_taken()'s.
   template <int kMenu>
   UZIP_DEVICE Folded add() {
     while (!is_done()) {
@@ -211,15 +211,6 @@ class PairFolder {
     pass();
     return true;
   }
-  // With some of those behind it, which are often of the same kind: zeros follow zeros.
-  UZIP_DEVICE bool fold_some() {
-    if (!fold_taken()) return false;
-#pragma unroll 1
-    for (int i = 1; i < kTogether && !is_done(); ++i) {
-      if (!take() || !fold_taken()) return false;
-    }
-    return true;
-  }
   UZIP_DEVICE void fold_all() {
     while (!is_done()) {
       if (!take() || !fold_taken()) return;
@@ -227,8 +218,6 @@ class PairFolder {
   }
 
  private:
-  static constexpr int kTogether = 8;
-
   UZIP_DEVICE bool is_done() const { return record_ >= Tiles::records().all(); }
   UZIP_DEVICE bool is_partial() const { return record_ == Tiles::records().whole; }
   UZIP_DEVICE static int turn_after(int turn) { return (turn + 1) % kStages<kDType>; }
@@ -290,8 +279,8 @@ UZIP_DEVICE_CALL Folded add_pairs(PairFolder<kDType>* folder) {
   return end;
 }
 template <DType kDType>
-UZIP_DEVICE_CALL bool fold_some_pairs(PairFolder<kDType>* folder) {
-  return folder->fold_some();
+UZIP_DEVICE_CALL bool fold_taken_pair(PairFolder<kDType>* folder) {
+  return folder->fold_taken();
 }
 template <DType kDType>
 UZIP_DEVICE_CALL void fold_any_pairs(WorkerTurns turns) {
@@ -317,7 +306,7 @@ UZIP_DEVICE void fold_pairs(const WorkerTurns& turns) {
   PairAdder<kDType> adder{PairFolder<kDType>(turns), Folded::kAll};
   do {
     CompiledMenus::choose(menu_of_incoming<kDType>(), adder);
-  } while (adder.end == Folded::kOther && fold_some_pairs<kDType>(&adder.folder));
+  } while (adder.end == Folded::kOther && fold_taken_pair<kDType>(&adder.folder));
 }
 
 // A tile to be folded.
