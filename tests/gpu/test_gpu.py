@@ -47,6 +47,31 @@ def test_frames_pass_between_cpu_and_gpu(name: str, pattern: str, dtype: DType) 
     assert (cupy.asnumpy(values) == tensor.memory).all()
 
 
+@pytest.mark.parametrize("name", ["tier", "ans"])
+@pytest.mark.parametrize("dtype", [DType.FLOAT8_E5M2, DType.BFLOAT16], ids=lambda one: one.name)
+def test_more_values_than_a_word_counts(dtype: DType, name: str) -> None:
+    count = (1 << 32) + 5 * TILE + 7
+    nbytes = count * dtype.itemsize
+    if cupy.cuda.runtime.memGetInfo()[0] < 5 * nbytes:
+        pytest.skip("too little memory")
+    some = on_device(tensor_of("normal", dtype, 10_000 * TILE, seed=10))
+    values = cupy.empty(nbytes, np.uint8)
+    for start in range(0, nbytes, some.size):
+        part = values[start : start + some.size]
+        part[:] = some[: part.size]
+    frame = cupy.empty(codec.bound(count, dtype), np.uint8)
+    gpu.encode(values, frame, dtype=dtype, codec=name)
+    info = codec.info(cupy.asnumpy(frame[:64]))
+    assert info.count == count
+    assert info.frame_bytes < 0.9 * nbytes
+    out, status = cupy.empty_like(values), cupy.zeros(1, np.uint32)
+    gpu.decode(frame[: info.frame_bytes], out, status, dtype=dtype)
+    assert int(status[0]) == 0
+    for start in range(0, nbytes, some.size):
+        part = out[start : start + some.size]
+        assert (part == some[: part.size]).all()
+
+
 def milliseconds(call: Callable[[], None], check: Callable[[], None]) -> float:
     """Return the least of five times that a call takes, each result of which is checked."""
     times = []
