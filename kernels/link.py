@@ -11,14 +11,22 @@ import functools
 import os
 import struct
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half
-from uzipmpi.kernels.link_memory import HANDLE_BYTES, DeviceShare, process_token
+from uzipmpi.kernels.link_memory import (
+    HANDLE_BYTES,
+    Close,
+    DeviceShare,
+    check_rank,
+    place_of,
+    process_token,
+    reach,
+)
 from uzipmpi.kernels.reduce import OPS
 from uzipmpi.typing import Bytes, DType
 
@@ -29,15 +37,15 @@ __all__ = [
     "Links",
     "can_access",
     "complaint",
+    "count_values",
     "device_identity",
+    "fold_fields",
     "prepare",
 ]
 
 # Process, memory, address, device, rank, size, slots.
 _HANDLE = struct.Struct(f"<16s {HANDLE_BYTES}s Q i i i i")
 _RAISED = b"\1\0\0\0"
-
-Close: TypeAlias = Callable[[], None]
 
 _STATUS = {
     1: "a peer did not come, or did not go on, within the time limit",
@@ -79,10 +87,7 @@ class Links:
 
     def __init__(self, device: int, rank: int, size: int, staging_bytes: int) -> None:
         gpu = gpu_half()
-        if not 0 <= rank < size <= gpu.MAX_PEERS + 1:
-            raise ValueError(
-                f"expected a rank of at most {gpu.MAX_PEERS + 1}, found rank {rank} of {size}"
-            )
+        check_rank(rank, size)
         self.device = device
         self.rank = rank
         self.size = size
@@ -147,11 +152,8 @@ class Links:
             raise ValueError(f"expected {_description(*mine)}, found {_description(*theirs)}")
         if peer in self._there:
             return
-        if process == process_token(os.getpid()):
-            address = self._share.adopt(address, device, self.device)
-        else:
-            address, self._opened[peer] = self._share.open(memory, self.device)
-        self._there[peer] = address + self._region_bytes * _place(self.rank, peer)
+        address, self._opened[peer] = reach(self._share, process, memory, address, device)
+        self._there[peer] = address + self._region_bytes * place_of(self.rank, peer)
 
     def disconnect(self) -> None:
         """Close the peers' memory, as all ranks must before one of them frees its own."""
@@ -180,10 +182,10 @@ class Links:
         self._stream.copy(word, np.frombuffer(_RAISED, np.uint8))
 
     def _here(self, peer: int) -> int:
-        return self._share.address + self._region_bytes * _place(peer, self.rank)
+        return self._share.address + self._region_bytes * place_of(peer, self.rank)
 
     def _ledger(self, peer: int) -> int:
-        return self._ledgers + self._ledger_bytes * _place(peer, self.rank)
+        return self._ledgers + self._ledger_bytes * place_of(peer, self.rank)
 
     def _addresses(self, peers: Iterable[int]) -> list[tuple[int, int, int]]:
         """Return the regions, here and there, of some peers, and the ledgers."""
@@ -193,11 +195,6 @@ class Links:
         except KeyError:
             strangers = [peer for peer in peers if peer not in self._there]
             raise ValueError(f"expected peers that are connected, found {strangers}") from None
-
-
-def _place(rank: int, owner: int) -> int:
-    """Return which of its owner's regions is for a rank."""
-    return rank - (rank > owner)
 
 
 def _description(rank: int, size: int, slots_log2: int) -> str:
@@ -323,7 +320,7 @@ def prepare(
     """
     places: dict[int, int] = {}  # of peers, in what the kernel is given
     if fold is not None:
-        places = {peer: _place(peer, links.rank) for peer in range(links.size)}
+        places = {peer: place_of(peer, links.rank) for peer in range(links.size)}
         del places[links.rank]
     for peer, _ in (*sends, *receives):
         places.setdefault(peer, len(places))
@@ -338,16 +335,17 @@ def prepare(
         status.ctypes.data,
         links._slots_log2,
         links._addresses(places),
-        [(places[peer], memory.address, _count(memory, dtype)) for peer, memory in sends],
-        [(places[peer], memory.address, _count(memory, dtype)) for peer, memory in receives],
-        None if fold is None else _fields(fold, links, dtype),
+        [(places[peer], memory.address, count_values(memory, dtype)) for peer, memory in sends],
+        [(places[peer], memory.address, count_values(memory, dtype)) for peer, memory in receives],
+        None if fold is None else fold_fields(fold, links.rank, range(links.size - 1), dtype),
         None if copy is None else (copy.source.address, copy.destination.address, copy.source.size),
         links.device,
     )
     return Exchange(links, kernel)
 
 
-def _count(memory: DeviceMemory, dtype: DType) -> int:
+def count_values(memory: DeviceMemory, dtype: DType) -> int:
+    """Return how many values memory holds; ValueError if they are no whole number."""
     count, rest = divmod(memory.size, dtype.itemsize)
     if rest:
         raise ValueError(
@@ -356,17 +354,16 @@ def _count(memory: DeviceMemory, dtype: DType) -> int:
     return count
 
 
-def _fields(
-    fold: Fold, links: Links, dtype: DType
+def fold_fields(
+    fold: Fold, rank: int, peers: Iterable[int], dtype: DType
 ) -> tuple[int, int, int, list[int], int, int, int]:
+    """Return what the compiled half is told of a fold; ``peers`` are as it names them."""
     if fold.op not in OPS:
         raise ValueError(f"expected one of the operators {', '.join(OPS)}, found {fold.op!r}")
     if fold.own.size != fold.out.size:
         raise ValueError(f"expected {fold.own.size} bytes for the result, found {fold.out.size}")
-    count = _count(fold.own, dtype)
-    peers = list(range(links.size - 1))
-    op = OPS.index(fold.op)
-    return op, fold.divisor, links.rank, peers, fold.own.address, fold.out.address, count
+    op, count = OPS.index(fold.op), count_values(fold.own, dtype)
+    return op, fold.divisor, rank, list(peers), fold.own.address, fold.out.address, count
 
 
 def complaint(status: int) -> str:

@@ -1,4 +1,4 @@
-"""Memory of a rank that the kernels of its peers write: of its GPU, or of the host."""
+"""Memory of a rank that its peers write as well: of its GPU, or of the host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ import numpy as np
 
 from uzipmpi.kernels.device import Stream, gpu_half
 
-__all__ = ["HANDLE_BYTES", "DeviceShare", "HostShare", "process_token"]
+__all__ = [
+    "HANDLE_BYTES",
+    "Close",
+    "DeviceShare",
+    "HostShare",
+    "check_rank",
+    "place_of",
+    "process_token",
+    "reach",
+]
 
 _FILE = struct.Struct("<q q Q")  # a process, its file, the bytes of it
 Close: TypeAlias = Callable[[], None]
@@ -26,6 +35,35 @@ TOKEN_BYTES = 16
 def process_token(_pid: int) -> bytes:
     """Return what no other process of this or another host has."""
     return os.urandom(TOKEN_BYTES)
+
+
+def check_rank(rank: int, size: int) -> None:
+    """Raise ValueError unless it is a rank, among no more than there can be."""
+    most = gpu_half().MAX_PEERS + 1
+    if not 0 <= rank < size <= most:
+        raise ValueError(f"expected a rank of at most {most}, found rank {rank} of {size}")
+
+
+def place_of(rank: int, owner: int) -> int:
+    """Return which of its owner's regions is for a rank."""
+    return rank - (rank > owner)
+
+
+def reach(
+    share: DeviceShare | HostShare, process: bytes, handle: bytes, address: int, owner: int
+) -> tuple[int, Close]:
+    """Return where a peer's memory is for the GPU of a share of the same kind, and what closes it.
+
+    Parameters
+    ----------
+    share
+        This rank's.
+    process, handle, address, owner
+        The peer's process token, its share's handle and address, and its GPU.
+    """
+    if process == process_token(os.getpid()):
+        return share.adopt(address, owner, share.device), lambda: None
+    return share.open(handle, share.device)
 
 
 class DeviceShare:

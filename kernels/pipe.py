@@ -15,10 +15,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half
-from uzipmpi.kernels.link import Copy, Fold
-from uzipmpi.kernels.link_memory import HANDLE_BYTES, Close, HostShare, process_token
+from uzipmpi.kernels.link import Copy, Fold, count_values, fold_fields
+from uzipmpi.kernels.link_memory import (
+    HANDLE_BYTES,
+    Close,
+    HostShare,
+    check_rank,
+    place_of,
+    process_token,
+    reach,
+)
 from uzipmpi.kernels.pipe_watch import ABORTED, Head, Watch, Watched
-from uzipmpi.kernels.reduce import OPS
 from uzipmpi.typing import DType
 
 __all__ = ["Exchange", "Pipes", "prepare"]
@@ -57,16 +64,12 @@ class Pipes:
     """
 
     def __init__(self, device: int, rank: int, size: int, staging_bytes: int) -> None:
-        gpu = gpu_half()
-        if not 0 <= rank < size <= gpu.MAX_PEERS + 1:
-            raise ValueError(
-                f"expected a rank of at most {gpu.MAX_PEERS + 1}, found rank {rank} of {size}"
-            )
+        check_rank(rank, size)
         self.device = device
         self.rank = rank
         self.size = size
         self._slot_bytes = _slot_bytes(staging_bytes // max(size - 1, 1))
-        self._region_bytes: int = gpu.pipe_region_bytes(self._slot_bytes)
+        self._region_bytes: int = gpu_half().pipe_region_bytes(self._slot_bytes)
         self._share = HostShare(max(size - 1, 1) * self._region_bytes, device)
         self._watch = Watch()
         self._opened: dict[int, Close] = {}
@@ -106,12 +109,9 @@ class Pipes:
             raise ValueError(f"expected {_description(*mine)}, found {_description(*theirs)}")
         if peer in self._pipes:
             return
-        if process == process_token(os.getpid()):
-            address = self._share.adopt(address, device, self.device)
-        else:
-            address, self._opened[peer] = self._share.open(memory, self.device)
-        there = address + self._region_bytes * _place(self.rank, peer)
-        here = self._share.address + self._region_bytes * _place(peer, self.rank)
+        address, self._opened[peer] = reach(self._share, process, memory, address, device)
+        there = address + self._region_bytes * place_of(self.rank, peer)
+        here = self._share.address + self._region_bytes * place_of(peer, self.rank)
         pipe: int = gpu_half().open_pipe(self.device, here, there, self._slot_bytes)
         self._pipes[peer] = pipe
         self._watch.pipes.append(Watched(pipe, Head(here), Head(there)))
@@ -161,9 +161,14 @@ class Pipes:
             If one is not connected, or all are closed.
         """
         self.check_open()
+        peers = list(peers)
         if strangers := [peer for peer in peers if peer not in self._pipes]:
             raise ValueError(f"expected peers that are connected, found {strangers}")
         return [self._pipes[peer] for peer in peers]
+
+    def others(self) -> list[int]:
+        """Return the pipes to all other ranks, in their order."""
+        return self.pipes(peer for peer in range(self.size) if peer != self.rank)
 
 
 def _slot_bytes(staging_bytes: int) -> int:
@@ -172,11 +177,6 @@ def _slot_bytes(staging_bytes: int) -> int:
     page = 4096
     most = (staging_bytes // 2 - page) // gpu.PIPE_SLOTS // page * page
     return int(max(gpu.LEAST_SLOT_BYTES, min(gpu.MOST_SLOT_BYTES, most)))
-
-
-def _place(rank: int, owner: int) -> int:
-    """Return which of its owner's regions is for a rank."""
-    return rank - (rank > owner)
 
 
 def _description(rank: int, size: int, slot_bytes: int) -> str:
@@ -253,7 +253,7 @@ def prepare(
     def messages(jobs: Sequence[tuple[int, DeviceMemory]]) -> list[tuple[int, int, int]]:
         pipes = links.pipes([peer for peer, _ in jobs])
         return [
-            (pipe, memory.address, _count(memory, dtype))
+            (pipe, memory.address, count_values(memory, dtype))
             for pipe, (_, memory) in zip(pipes, jobs, strict=True)
         ]
 
@@ -265,29 +265,8 @@ def prepare(
         max_blocks,
         messages(sends),
         messages(receives),
-        None if fold is None else _fields(fold, links, dtype),
+        None if fold is None else fold_fields(fold, links.rank, links.others(), dtype),
         None if copy is None else (copy.source.address, copy.destination.address, copy.source.size),
         links.device,
     )
     return Exchange(links, prepared, timeout)
-
-
-def _count(memory: DeviceMemory, dtype: DType) -> int:
-    count, rest = divmod(memory.size, dtype.itemsize)
-    if rest:
-        raise ValueError(
-            f"expected a whole number of values of {dtype.itemsize} bytes, found {memory.size}"
-        )
-    return count
-
-
-def _fields(
-    fold: Fold, links: Pipes, dtype: DType
-) -> tuple[int, int, int, list[int], int, int, int]:
-    if fold.op not in OPS:
-        raise ValueError(f"expected one of the operators {', '.join(OPS)}, found {fold.op!r}")
-    if fold.own.size != fold.out.size:
-        raise ValueError(f"expected {fold.own.size} bytes for the result, found {fold.out.size}")
-    pipes = links.pipes([peer for peer in range(links.size) if peer != links.rank])
-    op, count = OPS.index(fold.op), _count(fold.own, dtype)
-    return op, fold.divisor, links.rank, pipes, fold.own.address, fold.out.address, count

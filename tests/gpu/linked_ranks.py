@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
+from samples import tensor_of
 
-from uzipmpi.kernels import device, link
+from uzipmpi.kernels import device, link, reduce
 from uzipmpi.kernels.device import DeviceMemory, Stream, gpu_half
-from uzipmpi.typing import Bytes, DType
+from uzipmpi.typing import Bytes, DType, Tensor
 
 GUARD = 64  # bytes on both sides of memory, which must stay as they are
 POISON = 0x5A
 TIMEOUT = 20.0
+TIMED_OUT = 1  # a status
+
+Rank = TypeVar("Rank", bound="LinkedRank")
 
 
 class LinkedRank:
@@ -80,7 +88,11 @@ class LinkedRank:
 
 def linked(n: int, staging_bytes: int = 0) -> list[LinkedRank]:
     """Return ranks that are connected; without staging bytes with as few slots as can be."""
-    ranks = [LinkedRank(rank, n, staging_bytes) for rank in range(n)]
+    return connected([LinkedRank(rank, n, staging_bytes) for rank in range(n)])
+
+
+def connected(ranks: list[Rank]) -> list[Rank]:
+    """Connect each to all others."""
     for one in ranks:
         for other in ranks:
             if one is not other:
@@ -91,3 +103,58 @@ def linked(n: int, staging_bytes: int = 0) -> list[LinkedRank]:
 def finish(ranks: Sequence[LinkedRank]) -> list[int]:
     """Wait for all ranks; return all statuses."""
     return [status for rank in ranks for status in rank.finish()]
+
+
+def send_both_ways(
+    ranks: Sequence[LinkedRank], tensors: list[Tensor], offset: int = 0, **arguments: object
+) -> list[Bytes]:
+    """Exchange two tensors, one from each rank; return what arrived at each."""
+    arrived = []
+    for rank, tensor, other in zip(ranks, tensors, tensors[::-1], strict=True):
+        peer = 1 - rank.rank
+        out = rank.room(other.nbytes, offset)
+        sends = [(peer, rank.put(tensor.memory, offset))]
+        rank.exchange(tensor.dtype, sends=sends, receives=[(peer, out)], **arguments)
+        arrived.append((rank, out))
+    found = [rank.get(out) for rank, out in arrived]
+    assert finish(ranks) == [0, 0]
+    return found
+
+
+def contributions(n: int, dtype: DType, count: int) -> list[Tensor]:
+    """Return a tensor for each rank."""
+    patterns = ("normal", "outliers", "random_bits", "zero_heavy")
+    return [tensor_of(patterns[rank % 4], dtype, count, rank) for rank in range(n)]
+
+
+def folded(op: str, tensors: list[Tensor], divisor: int = 1) -> Bytes:
+    """Return what the CPU makes of them."""
+    out = Tensor(np.empty_like(tensors[0].memory), tensors[0].dtype)
+    reduce.fold(op, tensors, out, divisor=divisor)
+    return out.memory
+
+
+def outlives_its_peer(kind: type[LinkedRank], gpu_module: Path) -> None:
+    """What it has sent is there; then the receiver waits no longer than it was told to."""
+    program = Path(__file__).with_name("linked_peer.py")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [sys.executable, program, gpu_module, kind.__module__, kind.__name__]
+    with subprocess.Popen(command, **pipes) as peer:
+        rank = kind(0, 2)
+        print(rank.links.handle.hex(), file=peer.stdin, flush=True)
+        rank.links.connect(1, bytes.fromhex(peer.stdout.readline()))
+        out = rank.room(100_000)
+        for _ in range(3):
+            rank.exchange(DType.FLOAT32, receives=[(1, out)])
+            assert rank.finish() == [0]
+        assert not rank.get(out).any()
+        peer.kill()
+        peer.wait(10)
+        status = 0
+        while not status:
+            begin = time.monotonic()
+            rank.exchange(DType.FLOAT32, receives=[(1, out)], timeout=0.5)
+            (status,) = rank.finish()
+            assert time.monotonic() - begin < 10
+        assert status == TIMED_OUT
+        rank.links.close()

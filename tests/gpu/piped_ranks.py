@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from linked_ranks import TIMEOUT, LinkedRank
+from linked_ranks import TIMEOUT, LinkedRank, connected
 
 from uzipmpi.kernels import pipe
 from uzipmpi.typing import DType
@@ -30,9 +30,4 @@ class PipedRank(LinkedRank):
 
 def piped(n: int, staging_bytes: int = 0) -> list[PipedRank]:
     """Return ranks that are connected; without staging bytes with slots as small as can be."""
-    ranks = [PipedRank(rank, n, staging_bytes) for rank in range(n)]
-    for one in ranks:
-        for other in ranks:
-            if one is not other:
-                one.links.connect(other.rank, other.links.handle)
-    return ranks
+    return connected([PipedRank(rank, n, staging_bytes) for rank in range(n)])

@@ -6,8 +6,6 @@ processes share memory.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,14 +15,23 @@ from types import ModuleType
 import emulated_module
 import numpy as np
 import pytest
-from linked_ranks import LinkedRank, finish, linked
+from linked_ranks import (
+    TIMED_OUT,
+    LinkedRank,
+    contributions,
+    finish,
+    folded,
+    linked,
+    outlives_its_peer,
+    send_both_ways,
+)
 from samples import FLOATS, TILE, tensor_of
 
-from uzipmpi.kernels import device, link, reduce
+from uzipmpi.kernels import device, link
 from uzipmpi.kernels.device import DeviceMemory
-from uzipmpi.typing import Bytes, DType, Tensor
+from uzipmpi.typing import DType, Tensor
 
-TIMED_OUT, ABORTED, MISMATCH, DAMAGED = 1, 2, 3, 4
+ABORTED, MISMATCH, DAMAGED = 2, 3, 4
 LARGE = 1 << 20
 HEAD = 128 * 34  # bytes of RegionHead
 by_name = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
@@ -35,22 +42,6 @@ def gpu(gpu_module: Path) -> Iterator[ModuleType]:
     """The emulated GPU half, in the place of any other."""
     with emulated_module.installed(gpu_module) as module:
         yield module
-
-
-def send_both_ways(
-    ranks: list[LinkedRank], tensors: list[Tensor], offset: int = 0, **arguments: object
-) -> list[Bytes]:
-    """Exchange two tensors, one from each rank; return what arrived at each."""
-    arrived = []
-    for rank, tensor, other in zip(ranks, tensors, tensors[::-1], strict=True):
-        peer = 1 - rank.rank
-        out = rank.room(other.nbytes, offset)
-        sends = [(peer, rank.put(tensor.memory, offset))]
-        rank.exchange(tensor.dtype, sends=sends, receives=[(peer, out)], **arguments)
-        arrived.append((rank, out))
-    found = [rank.get(out) for rank, out in arrived]
-    assert finish(ranks) == [0, 0]
-    return found
 
 
 @by_name
@@ -226,17 +217,6 @@ def test_damage_is_noticed_or_harmless(place: str) -> None:
     assert noticed > 3
 
 
-def contributions(n: int, dtype: DType, count: int) -> list[Tensor]:
-    patterns = ("normal", "outliers", "random_bits", "zero_heavy")
-    return [tensor_of(patterns[rank % 4], dtype, count, rank) for rank in range(n)]
-
-
-def folded(op: str, tensors: list[Tensor], divisor: int = 1) -> Bytes:
-    out = Tensor(np.empty_like(tensors[0].memory), tensors[0].dtype)
-    reduce.fold(op, tensors, out, divisor=divisor)
-    return out.memory
-
-
 @by_name
 @pytest.mark.parametrize(("op", "n", "divisor"), [("sum", 2, 1), ("sum", 3, 3), ("prod", 2, 1)])
 def test_folds_are_those_of_the_cpu(op: str, n: int, divisor: int, dtype: DType) -> None:
@@ -390,29 +370,7 @@ def test_random_rounds(mpirun: Callable[..., str], gpu_module: Path) -> None:
 
 
 def test_a_peer_that_is_killed(gpu_module: Path) -> None:
-    """What it has sent is there; then the receiver waits no longer than it was told to."""
-    program = Path(__file__).with_name("linked_peer.py")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    command = [sys.executable, program, gpu_module]
-    with subprocess.Popen(command, **pipes) as peer:
-        rank = LinkedRank(0, 2)
-        print(rank.links.handle.hex(), file=peer.stdin, flush=True)
-        rank.links.connect(1, bytes.fromhex(peer.stdout.readline()))
-        out = rank.room(100_000)
-        for _ in range(3):
-            rank.exchange(DType.FLOAT32, receives=[(1, out)])
-            assert rank.finish() == [0]
-        assert not rank.get(out).any()
-        peer.kill()
-        peer.wait(10)
-        status = 0
-        while not status:
-            begin = time.monotonic()
-            rank.exchange(DType.FLOAT32, receives=[(1, out)], timeout=0.5)
-            (status,) = rank.finish()
-            assert time.monotonic() - begin < 10
-        assert status == TIMED_OUT
-        rank.links.close()
+    outlives_its_peer(LinkedRank, gpu_module)
 
 
 def test_names_of_gpus() -> None:

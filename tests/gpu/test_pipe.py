@@ -5,8 +5,6 @@ The GPU is emulated: streams of a process take turns, and two processes share me
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,16 +14,22 @@ from types import ModuleType
 import emulated_module
 import numpy as np
 import pytest
-from linked_ranks import finish
+from linked_ranks import (
+    TIMED_OUT,
+    contributions,
+    finish,
+    folded,
+    outlives_its_peer,
+    send_both_ways,
+)
 from piped_ranks import PipedRank, piped
 from samples import FLOATS, TILE, tensor_of
-from test_link import contributions, folded
 
 from uzipmpi.kernels import link, pipe
 from uzipmpi.kernels.device import DeviceMemory, Stream
-from uzipmpi.typing import Bytes, DType, Tensor
+from uzipmpi.typing import DType, Tensor
 
-TIMED_OUT, ABORTED, MISMATCH, DAMAGED = 1, 2, 3, 4
+ABORTED, MISMATCH, DAMAGED = 2, 3, 4
 PIECE = 64 * 1024  # bytes of values, in the smallest slots
 by_name = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
 
@@ -35,22 +39,6 @@ def gpu(gpu_module: Path) -> Iterator[ModuleType]:
     """The emulated GPU half, in the place of any other."""
     with emulated_module.installed(gpu_module) as module:
         yield module
-
-
-def send_both_ways(
-    ranks: list[PipedRank], tensors: list[Tensor], offset: int = 0, **arguments: object
-) -> list[Bytes]:
-    """Exchange two tensors, one from each rank; return what arrived at each."""
-    arrived = []
-    for rank, tensor, other in zip(ranks, tensors, tensors[::-1], strict=True):
-        peer = 1 - rank.rank
-        out = rank.room(other.nbytes, offset)
-        sends = [(peer, rank.put(tensor.memory, offset))]
-        rank.exchange(tensor.dtype, sends=sends, receives=[(peer, out)], **arguments)
-        arrived.append((rank, out))
-    found = [rank.get(out) for rank, out in arrived]
-    assert finish(ranks) == [0, 0]
-    return found
 
 
 @by_name
@@ -341,28 +329,7 @@ def test_a_rank_alone_folds_its_own() -> None:
 
 
 def test_a_peer_that_is_killed(gpu_module: Path) -> None:
-    """What it has sent is there; then the receiver waits no longer than it was told to."""
-    program = Path(__file__).with_name("piped_peer.py")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, program, gpu_module], **pipes) as peer:
-        rank = PipedRank(0, 2)
-        print(rank.links.handle.hex(), file=peer.stdin, flush=True)
-        rank.links.connect(1, bytes.fromhex(peer.stdout.readline()))
-        out = rank.room(100_000)
-        for _ in range(3):
-            rank.exchange(DType.FLOAT32, receives=[(1, out)])
-            assert rank.finish() == [0]
-        assert not rank.get(out).any()
-        peer.kill()
-        peer.wait(10)
-        status = 0
-        while not status:
-            begin = time.monotonic()
-            rank.exchange(DType.FLOAT32, receives=[(1, out)], timeout=0.5)
-            (status,) = rank.finish()
-            assert time.monotonic() - begin < 10
-        assert status == TIMED_OUT
-        rank.links.close()
+    outlives_its_peer(PipedRank, gpu_module)
 
 
 def test_memory_is_given_back() -> None:
