@@ -69,7 +69,8 @@ gpu-check: ## compile the GPU half as CUDA and as HIP, as far as their compilers
 	@mkdir -p $(GPU_OBJECTS)
 	@if command -v nvcc > /dev/null; then printf '%s\n' $(GPU_UNITS) | xargs -t -P $(GPU_JOBS) -I UNIT \
 	    nvcc -arch=sm_90 $(GPU_OPTIONS) -o $(GPU_OBJECTS)/UNIT.cuda.o kernels/UNIT.cu && \
-	    sh tests/gpu/no_strong_names.sh $(patsubst %,$(GPU_OBJECTS)/%.cuda.o,$(filter-out $(GPU_ONCE),$(GPU_UNITS))); fi
+	    sh tests/gpu/no_strong_names.sh $(patsubst %,$(GPU_OBJECTS)/%.cuda.o,$(filter-out $(GPU_ONCE),$(GPU_UNITS))) && \
+	    nvcc -arch=sm_90 $(GPU_OPTIONS) -o $(GPU_OBJECTS)/exchange_bench.o benchmarks/exchange_gpu.cu; fi
 	@if command -v hipcc > /dev/null; then printf '%s\n' $(GPU_UNITS) | HIP_PLATFORM=amd xargs -t -P $(GPU_JOBS) -I UNIT \
 	    hipcc -x hip --offload-arch=gfx90a -Wno-pass-failed $(GPU_OPTIONS) -o $(GPU_OBJECTS)/UNIT.hip.o kernels/UNIT.cu; fi
 

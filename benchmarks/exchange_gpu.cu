@@ -2,12 +2,13 @@
 //
 //   nvcc -arch=sm_90 -std=c++17 -O3 -Ikernels -DUZIP_TYPE=kBFloat16 -o exchange
 //       benchmarks/exchange_gpu.cu kernels/exchange_gpu.cu
-//   ./exchange [log2 of the slots] > results.json
+//   ./exchange [log2 of the slots [the second GPU]] > results.json
 //
 // Prints a JSON array: GB/s of values of bfloat16, one way, by operation, data, size and the number
 // of processors that the kernels may occupy; each result is compared with what it should be, after
-// the last replay. Messages go from the first GPU to the second, or both ways; a sum is of both
-// GPUs' values, on both. Tensors are a different part of 2 GiB in every launch.
+// the last replay. If the second GPU is 0 as well, that has both ends. Messages go from the first
+// GPU to the second, or both ways; a sum is of both GPUs' values, on both. Tensors are a different
+// part of 2 GiB in every launch.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -100,18 +101,18 @@ struct Case {
 
 class Bench {
  public:
-  explicit Bench(int slots_log2) : slots_log2_(slots_log2) {
+  Bench(int slots_log2, int second) : slots_log2_(slots_log2), devices_{0, second} {
     for (int g = 0; g < 2; ++g) {
-      CHECK(cudaSetDevice(g));
-      CHECK(cudaDeviceEnablePeerAccess(1 - g, 0));
+      CHECK(cudaSetDevice(devices_[g]));
+      if (second != 0) CHECK(cudaDeviceEnablePeerAccess(devices_[1 - g], 0));
       Gpu& gpu = gpus_[g];
       CHECK(cudaMalloc(&gpu.own, kPool));
       CHECK(cudaMalloc(&gpu.other, kPool));
       CHECK(cudaMalloc(&gpu.out, kPool));
       CHECK(cudaMalloc(&gpu.region, Region::bytes(slots_log2)));
-      CHECK(cudaMalloc(&gpu.ledger, Ledger::bytes(slots_log2, false)));
+      CHECK(cudaMalloc(&gpu.ledger, Ledger::bytes(slots_log2)));
       CHECK(cudaMemset(gpu.region, 0, Region::ring_offset(slots_log2)));
-      CHECK(cudaMemset(gpu.ledger, 0, Ledger::bytes(slots_log2, false)));
+      CHECK(cudaMemset(gpu.ledger, 0, Ledger::bytes(slots_log2)));
       CHECK(cudaHostAlloc(&gpu.status, sizeof *gpu.status, cudaHostAllocPortable));
       *gpu.status = 0;
       CHECK(cudaMalloc(&gpu.wrong, sizeof *gpu.wrong));
@@ -125,13 +126,13 @@ class Bench {
   void fill(Data data) {
     data_ = data;
     for (int g = 0; g < 2; ++g) {
-      CHECK(cudaSetDevice(g));
+      CHECK(cudaSetDevice(devices_[g]));
       generate<<<2048, 256>>>(reinterpret_cast<uint16_t*>(gpus_[g].own), kPool / 2, data,
                               static_cast<uint64_t>(g + 1));
       CHECK(cudaDeviceSynchronize());
     }
     for (int g = 0; g < 2; ++g) {
-      CHECK(cudaSetDevice(g));
+      CHECK(cudaSetDevice(devices_[g]));
       CHECK(cudaMemcpy(gpus_[g].other, gpus_[1 - g].own, kPool, cudaMemcpyDefault));
       CHECK(cudaDeviceSynchronize());
     }
@@ -143,7 +144,7 @@ class Bench {
     const int parts = static_cast<int>(
         std::min<size_t>(std::max<size_t>(1, kPool / bytes), static_cast<size_t>(launches)));
     for (int g = 0; g < 2; ++g) {
-      CHECK(cudaSetDevice(g));
+      CHECK(cudaSetDevice(devices_[g]));
       CHECK(cudaMemset(gpus_[g].out, 0xA5, bytes * static_cast<size_t>(parts)));
       CHECK(cudaDeviceSynchronize());  // nothing else would make the kernels wait for it
     }
@@ -175,16 +176,15 @@ class Bench {
     exchange.timeout = kTimeout;
     exchange.status = gpu.status;
     exchange.n_links = 1;
-    exchange.links[0] = {
-        {gpu.region, slots_log2_}, {gpus_[1 - g].region, slots_log2_}, gpu.ledger, false};
+    exchange.links[0] = {{gpu.region, slots_log2_}, {gpus_[1 - g].region, slots_log2_}, gpu.ledger};
     const Role& role = what.roles[g];
     if (role.sends) {
       exchange.n_sends = 1;
-      exchange.sends[0] = {0, gpu.own + offset, bytes / 2, 0, 0};
+      exchange.sends[0] = {0, gpu.own + offset, bytes / 2, 1, 0, 0};
     }
     if (role.receives) {
       exchange.n_receives = 1;
-      exchange.receives[0] = {0, gpu.out + offset, bytes / 2, 0, 0};
+      exchange.receives[0] = {0, gpu.out + offset, bytes / 2, 0, 0, 0};
     }
     exchange.folds = role.folds;
     if (role.folds) {
@@ -199,7 +199,7 @@ class Bench {
 
   cudaGraphExec_t capture(const Case& what, int g, int processors, size_t bytes, int parts,
                           int launches) {
-    CHECK(cudaSetDevice(g));
+    CHECK(cudaSetDevice(devices_[g]));
     cudaGraph_t graph;
     cudaGraphExec_t ready;
     CHECK(cudaStreamBeginCapture(gpus_[g].stream, cudaStreamCaptureModeThreadLocal));
@@ -230,7 +230,7 @@ class Bench {
 
   double replay(const cudaGraphExec_t graphs[2]) {
     for (int g = 1; g >= 0; --g) {  // receivers first
-      CHECK(cudaSetDevice(g));
+      CHECK(cudaSetDevice(devices_[g]));
       CHECK(cudaEventRecord(gpus_[g].begin, gpus_[g].stream));
       CHECK(cudaGraphLaunch(graphs[g], gpus_[g].stream));
       CHECK(cudaEventRecord(gpus_[g].end, gpus_[g].stream));
@@ -249,7 +249,7 @@ class Bench {
     const Role& role = what.roles[g];
     if (!role.receives && !role.folds) return 0;
     const Gpu& gpu = gpus_[g];
-    CHECK(cudaSetDevice(g));
+    CHECK(cudaSetDevice(devices_[g]));
     CHECK(cudaMemset(gpu.wrong, 0, sizeof *gpu.wrong));
     count_wrong<<<1024, 256>>>(reinterpret_cast<const uint16_t*>(gpu.other),
                                reinterpret_cast<const uint16_t*>(role.folds ? gpu.own : nullptr),
@@ -260,6 +260,7 @@ class Bench {
   }
 
   int slots_log2_;
+  int devices_[2];
   Gpu gpus_[2];
   Data data_ = Data::kNormal;
   bool first_ = true;
@@ -268,7 +269,7 @@ class Bench {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Bench bench(argc > 1 ? std::atoi(argv[1]) : kMaxSlotsLog2);
+  Bench bench(argc > 1 ? std::atoi(argv[1]) : kMaxSlotsLog2, argc > 2 ? std::atoi(argv[2]) : 1);
   const Case message{"message", {{true, false, false}, {false, true, false}}, false};
   const Case both_ways{"message both ways", {{true, true, false}, {true, true, false}}, false};
   const Case sum{"sum", {{true, false, true}, {true, false, true}}, false};

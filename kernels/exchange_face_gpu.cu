@@ -77,6 +77,22 @@ const char* check_in_place(const Exchange& exchange) {
   return good ? nullptr : "expected a result in place of all that is sent, and a single peer";
 }
 
+// Finds messages, one behind the other, of the same values.
+void put_together(Exchange* exchange) {
+  int first = 0;
+  for (int i = 0; i < exchange->n_sends; ++i) {
+    Message& message = exchange->sends[i];
+    const Message& before = exchange->sends[first];
+    if (i != 0 && message.values == before.values && message.count == before.count) {
+      message.together = 0;
+      ++exchange->sends[first].together;
+    } else {
+      message.together = 1;
+      first = i;
+    }
+  }
+}
+
 struct Launch {
   const Exchange& exchange;
   void* stream;
@@ -103,6 +119,7 @@ const char* exchange(Exchange exchange, void* stream) {
     return nullptr;
   }
   exchange.in_place = is_in_place(exchange);
+  put_together(&exchange);
   // Bytes are not coded; any type of their size will do.
   const bool bytes = exchange.dtype == DType::kBytes;
   exchange.options.raw = exchange.options.raw || bytes;

@@ -59,7 +59,9 @@ exchange_kernel(UZIP_ARGUMENT Exchange exchange) {
 #pragma unroll 1
   for (int i = 0; i < exchange.n_sends; ++i) {
     const Message& message = exchange.sends[i];
-    if (is_for(message.first_block, message.blocks)) return send_part<kDType>(exchange, message);
+    if (!is_for(message.first_block, message.blocks)) continue;
+    return message.together == 1 ? send_part<kDType, false>(exchange, &message)
+                                 : send_part<kDType, true>(exchange, &message);
   }
 #pragma unroll 1
   for (int i = 0; i < exchange.n_receives; ++i) {
@@ -98,7 +100,8 @@ class Division {
   uint32_t given_ = 0;
 };
 
-// What a byte costs in the blocks' time: to be folded, to come or go, to be copied.
+// What a byte costs in the blocks' time: to be folded, to come or go, to be copied, also to a
+// further peer.
 constexpr uint64_t kFoldCost = 7;
 constexpr uint64_t kMessageCost = 5;
 constexpr uint64_t kCopyCost = 1;
@@ -108,7 +111,9 @@ template <typename Give>
 void each_part(Exchange* exchange, const Give& give) {
   for (int i = 0; i < exchange->n_sends; ++i) {
     Message& message = exchange->sends[i];
-    give(message.count, kMessageCost, &message.first_block, &message.blocks);
+    if (message.together == 0) continue;
+    const auto more = static_cast<uint64_t>(message.together - 1);
+    give(message.count, kMessageCost + kCopyCost * more, &message.first_block, &message.blocks);
   }
   for (int i = 0; i < exchange->n_receives; ++i) {
     Message& message = exchange->receives[i];

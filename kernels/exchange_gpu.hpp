@@ -17,6 +17,8 @@ struct Message {
   int link;
   uint8_t* values;  // aligned to their own size; only read where they are sent
   uint64_t count;
+  int together;  // how many, from here on, send the same, which is coded once; 0: one before does.
+                 // exchange() fills it in
   uint32_t first_block;  // of those that work on it, which launches fill in, as what follows
   uint32_t blocks;
   Records records;

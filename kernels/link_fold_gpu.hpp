@@ -196,9 +196,9 @@ class PairFolder {
   UZIP_DEVICE Folded add() {
     while (!is_done()) {
       if (!take()) return Folded::kFailed;
-      const ArrivedTile arrived = fetcher_.taken();
-      if (is_partial() || !can_add<kMenu>(arrived)) return Folded::kOther;
-      if (!add_tile<kMenu>(arrived)) return fail();
+      if (is_partial()) return Folded::kOther;
+      const Folded added = add_tile<kMenu>(fetcher_.taken());
+      if (added != Folded::kAll) return added;
       pass();
     }
     return Folded::kAll;
@@ -245,20 +245,22 @@ class PairFolder {
   UZIP_DEVICE void ask_for_next() const { Tiles::ask_for_own(next_tile(), turn_after(own_turn_)); }
 
   template <int kMenu>
-  UZIP_DEVICE static bool can_add(const ArrivedTile& arrived) {
-    return is_plain<kDType>(arrived.entry) || (kMenu != kAnyMenu && is_dense<kDType>(arrived));
-  }
-  template <int kMenu>
-  UZIP_DEVICE bool add_tile(const ArrivedTile& arrived) const {
+  UZIP_DEVICE Folded add_tile(const ArrivedTile& arrived) const {
     SumSink<kDType> sink{Tiles::own_room(own_turn_), LinkFoldRoom<kDType>::get().scale,
                          Tiles::result(tile_, false, own_turn_)};
     if constexpr (kMenu != kAnyMenu) {
-      if (!is_plain<kDType>(arrived.entry)) {
-        return decode_dense_arrived<kDType, kMenu>(arrived, sink);
+      if (is_dense<kDType>(arrived)) {
+        return decode_dense_arrived<kDType, kMenu>(arrived, sink) ? Folded::kAll : fail();
       }
     }
-    put_plain<kDType>(arrived.bytes, sink, sink.result.lane);
-    return true;
+    if (is_plain<kDType>(arrived.entry)) {
+      put_plain<kDType>(arrived.bytes, sink, sink.result.lane);
+    } else if (is_constant(arrived.entry)) {
+      put_constant_arrived<kDType>(arrived, sink);
+    } else {
+      return Folded::kOther;
+    }
+    return Folded::kAll;
   }
 
   Fetcher<kDType, true, true> fetcher_;

@@ -311,6 +311,15 @@ UZIP_DEVICE void put_plain(const uint8_t* values, Sink& sink, int lane) {
   }
 }
 
+// Whether all values of a tile are the same, of which it has one unless that is zero.
+UZIP_DEVICE bool is_constant(const TileEntry& entry) {
+  return entry.kind == TileKind::kConstant && entry.units <= 1;
+}
+template <DType kDType, typename Sink>
+UZIP_DEVICE void put_constant_arrived(const ArrivedTile& tile, Sink& sink) {
+  put_constant<kDType>(tile.entry.units == 0 ? nullptr : tile.bytes, sink);
+}
+
 // Decodes tiles that only code for any menu knows.
 template <DType kDType, typename Sink>
 UZIP_DEVICE bool decode_any_arrived(const ArrivedTile& tile, Sink& sink, int lane) {
@@ -326,8 +335,8 @@ UZIP_DEVICE bool decode_any_arrived(const ArrivedTile& tile, Sink& sink, int lan
       put_plain<kDType>(tile.bytes, sink, lane);
       return true;
     case TileKind::kConstant:
-      if (tile.entry.units > 1) return false;
-      put_constant<kDType>(size == 0 ? nullptr : tile.bytes, sink);
+      if (!is_constant(tile.entry)) return false;
+      put_constant_arrived<kDType>(tile, sink);
       return true;
     case TileKind::kMasked: {
       if (!incoming.coded || size < kMaskBytes) return false;

@@ -1,5 +1,5 @@
 // The sender's part of a block: it chooses how to code the message, codes its records, and stores
-// them to the peer's memory.
+// them to the peer's memory; to that of several peers, if all are sent the same.
 //
 // Tiles are coded in shared memory, one behind the other as the record has them, and stored
 // together in pieces of 16 bytes, which leave the memory free at once: lines of the link that are
@@ -18,10 +18,10 @@ namespace uzip::gpu {
 constexpr int kSenders = kWarps - 1;  // the last warp signals
 constexpr uint32_t kMailboxRecords = 4;
 
-// Flags on their way from workers to the signalling warp.
+// What flags say of records, on its way from workers to the signalling warp.
 struct Mailboxes {
-  uint64_t flags[kSenders][kMailboxRecords];
-  uint32_t posted[kSenders];     // how many flags a worker has put there
+  uint64_t entries[kSenders][kMailboxRecords];
+  uint32_t posted[kSenders];     // how many records a worker has put there
   uint32_t published[kSenders];  // how many the signaller has raised
   uint32_t left[kSenders];       // whether no more will come
 };
@@ -48,9 +48,28 @@ struct alignas(kLineBytes) SendWarpRoom {
   };
 };
 
+// A message's way to one peer.
+struct Outgoing {
+  int link;
+  uint64_t messages;  // before this one
+  uint64_t sequence;  // of record 0 among all of the link
+
+  UZIP_DEVICE static Outgoing of(int link) {
+    const Progress& before = *progress_of(link);
+    return {link, before.messages, before.records};
+  }
+  UZIP_DEVICE static Progress* progress_of(int link) {
+    return &LinkBlock::get().links[link].ledger->sent;
+  }
+  UZIP_DEVICE void close(uint32_t records) const {
+    advance(progress_of(link), messages + 1, sequence + records);
+  }
+};
+
 template <DType kDType>
 struct SendRoom {
   LinkBlock block;
+  Outgoing outgoing[kMaxPeers];  // if there are several
   Mailboxes mail;
   Choice choice;
   EncodeTables tables;
@@ -60,6 +79,33 @@ struct SendRoom {
   };
 
   UZIP_DEVICE static SendRoom& get() { return *reinterpret_cast<SendRoom*>(shared_memory()); }
+};
+
+// The slots of one record, of every peer that it goes to. By a warp. What differs for one peer and
+// for several is compiled for both: loops over one took small messages up to 2 us.
+template <bool kSeveral>
+struct Slots {
+  uint8_t* mine;  // in lane i, that of peer i; of one peer, in all
+  int n;
+
+  // Calls put(slot) for each.
+  template <typename Put>
+  UZIP_DEVICE void each(const Put& put) const {
+    if constexpr (kSeveral) {
+#pragma unroll 1
+      for (int peer = 0; peer < n; ++peer) put(from_lane(peer));
+    } else {
+      put(mine);
+    }
+  }
+
+ private:
+  UZIP_DEVICE uint8_t* from_lane(int lane) const {
+    const auto place = reinterpret_cast<uint64_t>(mine);
+    return reinterpret_cast<uint8_t*>(uint64_t{shuffle32(static_cast<uint32_t>(place >> 32), lane)}
+                                          << 32 |
+                                      shuffle32(static_cast<uint32_t>(place), lane));
+  }
 };
 
 constexpr int kFastMenu = 1;  // one level of 3 bits
@@ -140,19 +186,17 @@ UZIP_DEVICE_CALL TileEntry code_any_tile(const uint8_t* values, bool aligned, ui
   return end_tile<kDType>(code.stride, tail_bytes, values, aligned, place, lane);
 }
 
+// Stores what was coded of a tile in the room, or its values where that was nothing.
 template <DType kDType>
-UZIP_DEVICE_CALL TileEntry put_packed_tile(const uint8_t* values, bool aligned, uint8_t* to) {
-  SendRoom<kDType>& room = SendRoom<kDType>::get();
-  PackedRoom<kDType>& mine = room.warps[thread_index() / kLanes].packed;
-  const int lane = thread_index() % kLanes;
-  const PackedTile tile = encode_packed_tile<kDType, kAnyMenu>(
-      TileCode::of<kDType>(room.choice.parameters), room.choice.digits, room.tables, values,
-      MemoryRows<kDType>{values, aligned}, mine, lane);
-  const TileEntry entry{tile.kind, tile.size / kAlignment};
-  if (tile.kind == TileKind::kRaw) return put_raw_tile<kDType>(values, aligned, to, lane);
+UZIP_DEVICE void store_packed_tile(const PackedTile& tile, const uint8_t* values, bool aligned,
+                                   const PackedRoom<kDType>& mine, uint8_t* to, int lane) {
+  if (tile.kind == TileKind::kRaw) {
+    put_raw_tile<kDType>(values, aligned, to, lane);
+    return;
+  }
   if (tile.kind == TileKind::kConstant) {
     if (tile.size != 0) put_values<kDType>(values, 1, to, lane);
-    return entry;
+    return;
   }
   if (tile.kind == TileKind::kMasked) {
     auto* halves = reinterpret_cast<uint16_t*>(to);
@@ -163,23 +207,40 @@ UZIP_DEVICE_CALL TileEntry put_packed_tile(const uint8_t* values, bool aligned, 
   copy_bytes(to, mine.planes, static_cast<uint64_t>(tile.body_bytes), static_cast<uint64_t>(lane),
              kLanes);
   store_tail(to + tile.body_bytes, mine.coder.tail, tile.tail_bytes, lane);
-  sync_lanes();  // the room may be used again
-  return entry;
 }
 
-template <DType kDType>
+template <DType kDType, bool kSeveral>
+UZIP_DEVICE_CALL TileEntry put_packed_tile(const uint8_t* values, bool aligned,
+                                           Slots<kSeveral> slots, int offset) {
+  SendRoom<kDType>& room = SendRoom<kDType>::get();
+  PackedRoom<kDType>& mine = room.warps[thread_index() / kLanes].packed;
+  const int lane = thread_index() % kLanes;
+  const PackedTile tile = encode_packed_tile<kDType, kAnyMenu>(
+      TileCode::of<kDType>(room.choice.parameters), room.choice.digits, room.tables, values,
+      MemoryRows<kDType>{values, aligned}, mine, lane);
+  slots.each([&](uint8_t* slot) {
+    store_packed_tile<kDType>(tile, values, aligned, mine, slot + offset, lane);
+  });
+  sync_lanes();  // the room may be used again
+  return {tile.kind, tile.kind == TileKind::kRaw ? float_format(kDType).tile_bytes() / kAlignment
+                                                 : tile.size / kAlignment};
+}
+
+template <DType kDType, bool kSeveral>
 class Sender {
  public:
   static constexpr FloatFormat kFormat = float_format(kDType);
 
-  UZIP_DEVICE Sender(const Message& message, uint64_t sequence, WorkerTurns turns)
+  // `mine`: where the message goes, to this lane's peer; where there are fewer, to the first.
+  UZIP_DEVICE Sender(const Message& message, const Outgoing& mine, WorkerTurns turns)
       : values_(message.values),
         aligned_(is_aligned(message.values, kAlignment)),
-        link_(message.link),
-        sequence_(sequence),
+        link_(mine.link),
+        sequence_(mine.sequence),
         records_(message.records),
         turns_(turns),
-        lane_(thread_index() % kLanes) {}
+        lane_(thread_index() % kLanes),
+        peers_(kSeveral ? message.together : 1) {}
 
   // Sends this warp's records. With the code for a certain menu, values must be aligned.
   template <int kMenu>
@@ -187,11 +248,11 @@ class Sender {
     TileCode code{};
     DigitTable digits{};
     if constexpr (kMenu >= 0) {
-      const Choice& choice = SendRoom<kDType>::get().choice;
+      const Choice& choice = room().choice;
       code = TileCode::of<kDType>(choice.parameters);
       digits = choice.digits;
     }
-    const Link& link = LinkBlock::get().links[link_];
+    const Link& link = LinkBlock::get().links[link_];  // of this lane's peer
     uint32_t turn = 0;
     uint32_t seen = acknowledged(link, turns_.first);
     if (turns_.first < records_.all()) ask_for_tile<kMenu>(records_.first_tile(turns_.first));
@@ -200,42 +261,43 @@ class Sender {
       const auto place = RecordPlace::of(sequence_ + record, link.here.slots_log2);
       const uint32_t now = seen;
       seen = acknowledged(link, record + turns_.step);  // in time for the next turn
-      if (!any32(now == place.round) && !wait_for_slot(link, place)) break;
-      uint8_t* slot = link.there.slot(place.slot);
-      uint64_t flag = flag_of_round(place.round);
-      if (record < records_.whole) {
-        flag |= put_tiles<kMenu>(code, digits, record, slot);
-      } else {
-        flag |= put_values<kDType>(values_of(records_.tiles), static_cast<int>(records_.remaining),
-                                   slot, lane_)
-                    .packed(0);
-      }
+      if (any32(now != place.round) && !wait_for_slots(link, place)) break;
+      const Slots<kSeveral> slots{link.there.slot(place.slot), peers_};
+      const uint64_t entries = record < records_.whole
+                                   ? put_tiles<kMenu>(code, digits, record, slots)
+                                   : put_remaining(slots).packed(0);
       sync_lanes();
-      if (lane_ == 0) post(turn, flag);
+      if (lane_ == 0) post(turn, entries);
     }
-    if (lane_ == 0) store_release_block(&SendRoom<kDType>::get().mail.left[warp()], 1);
+    if (lane_ == 0) store_release_block(&room().mail.left[warp()], 1);
   }
 
  private:
   UZIP_DEVICE static int warp() { return thread_index() / kLanes; }
 
-  // How often the slot of a record was emptied; in lane 0, others don't know.
+  UZIP_DEVICE static SendRoom<kDType>& room() { return SendRoom<kDType>::get(); }
+
+  // How often the slot of a record was emptied, by this lane's peer; else as often as is needed.
   UZIP_DEVICE uint32_t acknowledged(const Link& link, uint32_t record) const {
     const auto place = RecordPlace::of(sequence_ + record, link.here.slots_log2);
-    if (lane_ != 0) return ~place.round;
+    if (lane_ >= peers_) return place.round;
     return load_relaxed_system(link.here.acknowledgements() + place.slot);
   }
-  UZIP_DEVICE bool wait_for_slot(const Link& link, const RecordPlace& place) const {
+  UZIP_DEVICE bool wait_for_slots(const Link& link, const RecordPlace& place) const {
     const uint32_t* acknowledged = link.here.acknowledgements() + place.slot;
-    return LinkBlock::get().wait(link_, lane_,
-                                 [&] { return load_relaxed_system(acknowledged) == place.round; });
+    bool good = true;
+    if (lane_ < peers_) {
+      good = LinkBlock::get().wait(
+          link_, [&] { return load_relaxed_system(acknowledged) == place.round; });
+    }
+    return !any32(!good);
   }
   UZIP_DEVICE const uint8_t* values_of(uint32_t tile) const {
     return values_ + uint64_t{tile} * static_cast<uint32_t>(kFormat.tile_bytes());
   }
 
-  UZIP_DEVICE typename SendWarpRoom<kDType>::Dense& room() const {
-    return SendRoom<kDType>::get().warps[warp()].dense;
+  UZIP_DEVICE static typename SendWarpRoom<kDType>::Dense& dense() {
+    return room().warps[warp()].dense;
   }
 
   // Asks for the values of a tile that is next: to the warp's stage if it is coded from there.
@@ -244,7 +306,7 @@ class Sender {
     if (tile >= records_.tiles) return;
     const uint8_t* values = values_of(tile);
     if constexpr (kMenu >= 0) {
-      copy_tile_later<kDType>(room().stage, values, lane_);
+      copy_tile_later<kDType>(dense().stage, values, lane_);
       commit_copies();
     } else {
       for (int line = lane_; line * kLineBytes < kFormat.tile_bytes(); line += kLanes) {
@@ -257,8 +319,8 @@ class Sender {
   template <int kMenu>
   UZIP_DEVICE TileEntry code_tile(const TileCode& code, const DigitTable& digit_table,
                                   const uint8_t* values, uint32_t next, uint8_t* place) const {
-    auto& mine = room();
-    const EncodeTables& tables = SendRoom<kDType>::get().tables;
+    auto& mine = dense();
+    const EncodeTables& tables = room().tables;
     uint32_t digits[kQuads];
     wait_copies<0>();
     sync_lanes();  // for others' copies, and as the room may be in use for the tile before
@@ -277,23 +339,37 @@ class Sender {
 
   // Sends a tile that is not put together with others.
   template <int kMenu>
-  UZIP_DEVICE TileEntry put_tile(const uint8_t* values, uint32_t next, uint8_t* to) const {
+  UZIP_DEVICE TileEntry put_tile(const uint8_t* values, uint32_t next, const Slots<kSeveral>& slots,
+                                 int offset) const {
     ask_for_tile<kMenu>(next);
-    if constexpr (kMenu == kRawMenu) {
-      return put_raw_tile<kDType>(values, aligned_, to, lane_);
+    if constexpr (kMenu == kPackedMenu) {
+      return put_packed_tile<kDType, kSeveral>(values, aligned_, slots, offset);
     } else {
-      return put_packed_tile<kDType>(values, aligned_, to);
+      TileEntry entry{};
+      slots.each([&](uint8_t* slot) {
+        entry = put_raw_tile<kDType>(values, aligned_, slot + offset, lane_);
+      });
+      return entry;
     }
+  }
+  UZIP_DEVICE TileEntry put_remaining(const Slots<kSeveral>& slots) const {
+    TileEntry entry{};
+    slots.each([&](uint8_t* slot) {
+      entry = put_values<kDType>(values_of(records_.tiles), static_cast<int>(records_.remaining),
+                                 slot, lane_);
+    });
+    return entry;
   }
 
   // Returns the entries of a record's tiles.
   template <int kMenu>
   UZIP_DEVICE uint64_t put_tiles(const TileCode& code, const DigitTable& digits, uint32_t record,
-                                 uint8_t* slot) {
+                                 const Slots<kSeveral>& slots) {
     const uint32_t first = records_.first_tile(record);
     const int tiles = records_.tiles_of(record);
     uint64_t entries = 0;
-    int together = 0;  // bytes in the room
+    int stored = 0;    // bytes
+    int together = 0;  // of those in the room
 #pragma unroll 1
     for (int i = 0; i < tiles; ++i) {
       const uint32_t tile = first + static_cast<uint32_t>(i);
@@ -301,10 +377,10 @@ class Sender {
       const uint32_t next = i + 1 < tiles ? tile + 1 : records_.first_tile(record + turns_.step);
       TileEntry entry;
       if constexpr (kMenu == kRawMenu || kMenu == kPackedMenu) {
-        entry = put_tile<kMenu>(values, next, slot);
-        slot += entry.units * kAlignment;
+        entry = put_tile<kMenu>(values, next, slots, stored);
+        stored += entry.units * kAlignment;
       } else {
-        uint8_t* place = room().coded + together;
+        uint8_t* place = dense().coded + together;
         if constexpr (kMenu == kAnyMenu) {
           ask_for_tile<kMenu>(next);
           entry = code_any_tile<kDType>(values, aligned_, place);
@@ -314,8 +390,10 @@ class Sender {
         together += entry.units * kAlignment;
         if (i + 1 == tiles || (i + 1) % kTilesTogether<kDType> == 0) {
           sync_lanes();
-          store_chunks(slot, room().coded, together / kAlignment, lane_);
-          slot += together;
+          slots.each([&](uint8_t* slot) {
+            store_chunks(slot + stored, dense().coded, together / kAlignment, lane_);
+          });
+          stored += together;
           together = 0;
         }
       }
@@ -324,29 +402,45 @@ class Sender {
     return entries;
   }
 
-  // Hands the flag of a record, all of whose bytes are stored, to the signalling warp.
-  UZIP_DEVICE void post(uint32_t turn, uint64_t flag) const {
-    Mailboxes& mail = SendRoom<kDType>::get().mail;
+  // Hands the entries of a record, all of whose bytes are stored, to the signalling warp.
+  UZIP_DEVICE void post(uint32_t turn, uint64_t entries) const {
+    Mailboxes& mail = room().mail;
     while (turn - load_acquire_block(&mail.published[warp()]) >= kMailboxRecords) pause();
-    store_relaxed_block(&mail.flags[warp()][turn % kMailboxRecords], flag);
+    store_relaxed_block(&mail.entries[warp()][turn % kMailboxRecords], entries);
     store_release_block(&mail.posted[warp()], turn + 1);
   }
 
   const uint8_t* values_;
   bool aligned_;
   int link_;
-  uint64_t sequence_;  // of record 0 among all of the link
+  uint64_t sequence_;
   Records records_;
   WorkerTurns turns_;
   int lane_;
+  int peers_;  // how many
 };
 
+// Raises the flag of a record for a peer. `reads`: where to note for others that its values were
+// read, or null.
+UZIP_DEVICE void raise_flag(const Link& link, uint64_t sequence, uint64_t* reads,
+                            uint64_t entries) {
+  const auto place = RecordPlace::of(sequence, link.here.slots_log2);
+  // First, as the slot is used again only after the flag.
+  if (reads != nullptr) store_relaxed_system(reads + place.slot, uint64_t{place.round} + 1);
+  store_relaxed_system(link.there.flags() + place.slot, flag_of_round(place.round) | entries);
+}
+
 // What the last warp of a block does: a lane for each worker raises the flags of its records.
-// `reads`: where to note for others that their values were read, or null.
-UZIP_DEVICE void raise_flags(Mailboxes& mail, const Link& link, uint64_t* reads, uint64_t sequence,
+// `only`: where they go if there is one peer.
+template <DType kDType, bool kSeveral>
+UZIP_DEVICE void raise_flags(const Outgoing& only, int peers, bool in_place,
                              const WorkerTurns& turns, int lane) {
+  SendRoom<kDType>& room = SendRoom<kDType>::get();
+  Mailboxes& mail = room.mail;
   const bool has_worker = lane < kSenders;
   const int worker = has_worker ? lane : 0;
+  const Link& link = room.block.links[only.link];
+  uint64_t* reads = in_place ? link.ledger->reads() : nullptr;
   uint32_t published = 0;
 #pragma unroll 1
   for (;;) {
@@ -355,12 +449,17 @@ UZIP_DEVICE void raise_flags(Mailboxes& mail, const Link& link, uint64_t* reads,
     if (any32(posted != published)) {
       fence_system();
       for (; published != posted; ++published) {
-        const uint64_t record = sequence + turns.first + uint64_t{published} * turns.step;
-        const auto place = RecordPlace::of(record, link.here.slots_log2);
-        // First, as the slot is used again only after the flag.
-        if (reads != nullptr) store_relaxed_system(reads + place.slot, uint64_t{place.round} + 1);
-        store_relaxed_system(link.there.flags() + place.slot,
-                             load_relaxed_block(&mail.flags[worker][published % kMailboxRecords]));
+        const uint64_t record = turns.first + uint64_t{published} * turns.step;
+        const uint64_t entries =
+            load_relaxed_block(&mail.entries[worker][published % kMailboxRecords]);
+        if constexpr (kSeveral) {
+          for (int peer = 0; peer < peers; ++peer) {
+            const Outgoing& to = room.outgoing[peer];
+            raise_flag(room.block.links[to.link], to.sequence + record, nullptr, entries);
+          }
+        } else {
+          raise_flag(link, only.sequence + record, reads, entries);
+        }
       }
       if (has_worker) store_release_block(&mail.published[worker], published);
     } else if (any32(!left)) {
@@ -373,13 +472,14 @@ UZIP_DEVICE void raise_flags(Mailboxes& mail, const Link& link, uint64_t* reads,
 
 // Tells the receiver what is coming, by one thread.
 UZIP_DEVICE void open_message(const Exchange& exchange, const Message& message,
-                              const Choice& choice, uint64_t messages) {
+                              const Choice& choice, const Outgoing& to) {
   const LinkBlock& block = LinkBlock::get();
-  const Link& link = block.links[message.link];
+  const Link& link = block.links[to.link];
+  const uint64_t messages = to.messages;
   const uint64_t* taken = &link.here.head()->taken;
   // Not before the one whose place it takes was read.
   const bool free =
-      block.wait(message.link, [&] { return messages - load_acquire_system(taken) < kOpenings; });
+      block.wait(to.link, [&] { return messages - load_acquire_system(taken) < kOpenings; });
   if (!free) return;
   Opening* opening = &link.there.head()->openings[messages % kOpenings];
   opening->count = message.count;
@@ -441,37 +541,52 @@ UZIP_DEVICE void choose_for(const Exchange& exchange, const Message& message) {
   sync_block();
 }
 
-// A block's part in sending a message.
-template <DType kDType>
-UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message& message) {
+// Opens and counts the message of a block's workers, and raises their flags. By the last warp.
+template <DType kDType, bool kSeveral>
+UZIP_DEVICE void signal(const Exchange& exchange, const Message& message, const Outgoing& mine,
+                        uint32_t block) {
+  const SendRoom<kDType>& room = SendRoom<kDType>::get();
+  const Records& records = message.records;
+  const int lane = thread_index() % kLanes;
+  const int peers = kSeveral ? message.together : 1;
+  if (lane < peers && block == 0 && !room.block.failed) {
+    open_message(exchange, message, room.choice, mine);
+  }
+  bool is_last = false;
+  if (lane == 0) {
+    is_last =
+        LinkBlock::is_last(Outgoing::progress_of(mine.link), blocks_of_sent(exchange, message));
+  }
+  sync_lanes();
+  if (!room.block.failed) {
+    const auto turns = WorkerTurns::of(records.all(), block, message.blocks, lane, kSenders);
+    raise_flags<kDType, kSeveral>(mine, peers, exchange.in_place, turns, lane);
+  }
+  if (kSeveral) is_last = any32(is_last);
+  if (is_last && lane < peers) mine.close(records.all());
+}
+
+// A block's part in sending a message, to all peers that are sent the same.
+template <DType kDType, bool kSeveral>
+UZIP_DEVICE_CALL void send_part(const Exchange& exchange, const Message* messages) {
   SendRoom<kDType>& room = SendRoom<kDType>::get();
-  Progress* progress = &room.block.links[message.link].ledger->sent;
-  const Progress before = *progress;
+  const Message& message = messages[0];
   const int warp = thread_index() / kLanes;
   const int lane = thread_index() % kLanes;
   const uint32_t block = block_index() - message.first_block;
-  const Link& link = room.block.links[message.link];
-  const Records& records = message.records;
-  if (thread_index() == 0) room.block.failed = room.block.is_aborted(message.link);
+  const bool has_peer = lane < (kSeveral ? message.together : 1);
+  const auto mine = Outgoing::of(messages[kSeveral && has_peer ? lane : 0].link);
+  if (warp == 0 && has_peer) {
+    if (kSeveral) room.outgoing[lane] = mine;
+    if (room.block.is_aborted(mine.link)) room.block.failed = true;
+  }
   choose_for<kDType>(exchange, message);
   if (warp == kSenders) {
-    bool is_last = false;
-    if (lane == 0) {
-      if (block == 0 && !room.block.failed) {
-        open_message(exchange, message, room.choice, before.messages);
-      }
-      is_last = LinkBlock::is_last(progress, blocks_of_sent(exchange, message));
-    }
-    sync_lanes();
-    if (!room.block.failed) {
-      const auto turns = WorkerTurns::of(records.all(), block, message.blocks, lane, kSenders);
-      raise_flags(room.mail, link, exchange.in_place ? link.ledger->reads() : nullptr,
-                  before.records, turns, lane);
-    }
-    if (is_last) advance(progress, before.messages + 1, before.records + records.all());
+    signal<kDType, kSeveral>(exchange, message, mine, block);
   } else if (!room.block.failed) {
-    const auto turns = WorkerTurns::of(records.all(), block, message.blocks, warp, kSenders);
-    Sender<kDType> sender(message, before.records, turns);
+    const auto turns =
+        WorkerTurns::of(message.records.all(), block, message.blocks, warp, kSenders);
+    Sender<kDType, kSeveral> sender(message, mine, turns);
     if (room.choice.raw) {
       sender.template run<kRawMenu>();
     } else if (room.choice.packed) {

@@ -135,8 +135,12 @@ class Config:
 
         A GPU makes a frame of 1 MiB in less time than Python takes to hand it on.
         """
-        was_set = self.chunk_bytes != type(self).chunk_bytes
-        return self.chunk_bytes if was_set else GPU_CHUNK_BYTES
+        return self.chunk_bytes if self.sets_chunk_bytes else GPU_CHUNK_BYTES
+
+    @property
+    def sets_chunk_bytes(self) -> bool:
+        """Whether ``chunk_bytes`` is another than by default."""
+        return self.chunk_bytes != type(self).chunk_bytes
 
     def replace(self, **options: Any) -> Config:
         """Return a copy with some options changed, checked as by :meth:`resolve`.

@@ -44,8 +44,8 @@ class Task(Protocol):
         """Whether nothing is left to do but to complete."""
 
     @property
-    def awaits_gpu(self) -> bool:
-        """Whether a GPU is at it, which takes microseconds."""
+    def hurried(self) -> bool:
+        """Whether a GPU is at it, or MPI at memory of one, where microseconds count."""
 
     def complete(self) -> None:
         """Tell those who wait that it has ended."""
@@ -108,7 +108,7 @@ class Engine:
             if self.advance():
                 pause = 0.0
                 continue
-            if not pause or any(task.awaits_gpu for task in list(self._tasks)):
+            if not pause or any(task.hurried for task in list(self._tasks)):
                 give_way()
             else:
                 time.sleep(pause)

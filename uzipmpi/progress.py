@@ -18,7 +18,7 @@ from uzipmpi.algorithms.stream import Stream, carry_on_with
 from uzipmpi.engine import engine
 from uzipmpi.requests import Completions
 from uzipmpi.standin import StandIn
-from uzipmpi.transports.transfer import Arrival, Ready, Transfer
+from uzipmpi.transports.transfer import Arrival, Transfer
 
 __all__ = [
     "Kept",
@@ -110,12 +110,10 @@ class Operation:
         return self._stages is None
 
     @property
-    def awaits_gpu(self) -> bool:
-        """Whether a GPU is at it, which takes microseconds."""
+    def hurried(self) -> bool:
+        """Whether a GPU is at it, or MPI at memory of one, where microseconds count."""
         stage = self._stage
-        if not isinstance(stage, Stream):
-            return False
-        return any(type(transfer) is Ready for transfer in stage.pending())
+        return isinstance(stage, Stream) and any(one.hurried for one in stage.pending())
 
     def complete(self) -> None:
         """Tell MPI that the operation has ended."""

@@ -19,6 +19,7 @@ from uzipmpi.errors import ConfigError
 from uzipmpi.handle import Endpoint, compresses
 from uzipmpi.head import HEAD_BYTES, starts_like_a_head
 from uzipmpi.kernels import codec
+from uzipmpi.staging import frames_on_gpu
 from uzipmpi.typing import DType, Tensor
 
 __all__ = ["PLAIN", "Choice", "Facts", "always_plain", "check", "choose", "compressing", "message"]
@@ -187,6 +188,9 @@ def message(end: Endpoint, tensor: Tensor, dest: int) -> Choice:
         return Choice("", reason)
     if end.config.p2p != "auto":
         return Choice(end.config.p2p, reason)
+    # MPI itself moves memory of GPUs piece by piece, large messages best.
+    if tensor.on_device and frames_on_gpu(end) and not end.config.sets_chunk_bytes:
+        return Choice("whole", reason)
     # A message in one piece overlaps nothing, but costs the least Python.
     pieces = min(end.config.chunk_bytes, 2 * cuts.LEAST_BYTES)
     return Choice("chunked" if tensor.nbytes > pieces else "whole", reason)

@@ -22,6 +22,7 @@ from uzipmpi.typing import Tensor
 __all__ = [
     "Rounds",
     "Staged",
+    "frames_on_gpu",
     "message_pool",
     "messages_on_gpu",
     "reachable",
@@ -141,11 +142,15 @@ def messages_on_gpu(config: Config) -> bool:
     return wanted and is_cuda_aware()
 
 
+def frames_on_gpu(end: Endpoint) -> bool:
+    """Whether MPI is handed the frames of GPU buffers in GPU memory."""
+    return not end.handle.transport.neighbours and messages_on_gpu(end.config)
+
+
 def message_pool(end: Endpoint, arguments: Iterable[Any]) -> Buffers:
     """Return where the messages of a call come from."""
     shared = bool(end.handle.transport.neighbours)
-    on_gpu = not shared and messages_on_gpu(end.config)
-    return places.pool(arguments, on_gpu=on_gpu, shared=shared)
+    return places.pool(arguments, on_gpu=frames_on_gpu(end), shared=shared)
 
 
 def reachable(tensor: Tensor) -> Tensor:

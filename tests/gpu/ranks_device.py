@@ -264,7 +264,20 @@ def truncated(comm: uzipmpi.Comm) -> None:
     request.Wait()
 
 
+def in_pieces() -> None:
+    """Messages that MPI takes from GPU memory go in one piece, unless a size was asked for."""
+    sent, received = DeviceBuffer(values(DType.FLOAT32, 100_000)), blank(DType.FLOAT32, 100_000)
+    for chunk_bytes in (None, 1 << 17):
+        options = {} if chunk_bytes is None else {"chunk_bytes": chunk_bytes}
+        comm = uzipmpi.Comm(MPI.COMM_WORLD.Dup(), compress="always", min_bytes=0, **options)
+        sendrecv(comm, sent, (rank + 1) % size, DeviceBuffer(received), (rank - 1) % size)
+        whole = comm.config.transport == "mpi-device" and chunk_bytes is None
+        assert set(comm.stats["Sendrecv"].algorithms) == {"whole" if whole else "chunked"}
+        comm.Free()
+
+
 def main() -> None:
+    in_pieces()
     MPI.Attach_buffer(bytearray(1 << 20))
     for compress in ("always", "never"):
         comm = uzipmpi.Comm(

@@ -58,6 +58,38 @@ def test_values_arrive(pattern: str, dtype: DType) -> None:
         assert (found[1] == tensors[0].memory).all()
 
 
+@by_name
+@pytest.mark.parametrize("pattern", ["normal", "random_bits", "zeros", "zero_heavy", "wrapped"])
+def test_the_same_values_arrive_at_several_peers(pattern: str, dtype: DType) -> None:
+    """Coded once; one of the peers has received before, so its slots are others; one is late."""
+    sender, *receivers = ranks = linked(4, LARGE)
+    earlier = tensor_of("normal", dtype, 3 * TILE + 5)
+    sender.exchange(dtype, sends=[(2, sender.put(earlier.memory))])
+    rooms = [(receivers[1], receivers[1].room(earlier.nbytes), earlier)]
+    for offset, codec in ((0, "auto"), (dtype.itemsize, "tier"), (0, "raw")):
+        tensor = tensor_of(pattern, dtype, 7 * TILE + 77, offset)
+        values = sender.put(tensor.memory, offset)
+        sender.exchange(dtype, sends=[(peer, values) for peer in (1, 2, 3)], codec=codec)
+        rooms += [(rank, rank.room(tensor.nbytes, offset), tensor) for rank in receivers]
+    time.sleep(0.01)
+    for rank, room, _ in rooms:
+        rank.exchange(dtype, receives=[(0, room)])
+    for rank, room, tensor in rooms:
+        assert (rank.get(room) == tensor.memory).all()
+    assert not any(finish(ranks))
+
+
+def test_one_of_several_peers_that_takes_nothing_ends_the_message_for_all() -> None:
+    sender, *receivers = ranks = linked(4)
+    tensor = tensor_of("normal", DType.BFLOAT16, 64 * TILE)
+    values = sender.put(tensor.memory)
+    sender.exchange(tensor.dtype, sends=[(peer, values) for peer in (1, 2, 3)], timeout=0.3)
+    for rank in receivers[:2]:
+        rank.exchange(tensor.dtype, receives=[(0, rank.room(tensor.nbytes))])
+    found = [rank.finish() for rank in ranks]
+    assert found == [[TIMED_OUT], [ABORTED], [ABORTED], []]
+
+
 @pytest.mark.parametrize("codec", ["auto", "tier", "raw"])
 @pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025, 70000])
 def test_counts(count: int, codec: str) -> None:

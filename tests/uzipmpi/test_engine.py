@@ -6,9 +6,13 @@ import threading
 import time
 import zlib
 
+import numpy as np
 import pytest
+from mpi4py import MPI
 
 from uzipmpi.engine import Engine
+from uzipmpi.kernels.device import DeviceMemory
+from uzipmpi.transports.transfer import Transfer
 
 CALLS = 20  # in a step
 BLOCK = bytes(1 << 18)  # long enough for others to wake up while zlib lets them run
@@ -27,7 +31,7 @@ class Busy:
         self.begun = threading.Event()
 
     @property
-    def awaits_gpu(self) -> bool:
+    def hurried(self) -> bool:
         return sum(range(4000)) > 0  # as long as looking at some tens of operations takes
 
     def advance(self) -> bool:
@@ -116,3 +120,43 @@ def test_what_nobody_waits_for_is_moved_on_by_a_thread(engine):
         time.sleep(1e-3)
     assert task.done
     assert threading.current_thread().name not in task.threads
+
+
+class Pending(Busy):
+    """An operation that waits, for others to move it or for a GPU, until it was asked often."""
+
+    def __init__(self, hurried: bool) -> None:
+        super().__init__(50)
+        self._hurried = hurried
+
+    @property
+    def hurried(self) -> bool:
+        return self._hurried
+
+    def advance(self) -> bool:
+        self._steps -= 1
+        self.ended = self._steps <= 0
+        return self.ended
+
+
+@pytest.mark.parametrize("hurried", [True, False])
+def test_where_microseconds_count_nobody_sleeps(engine, monkeypatch, hurried):
+    here, pauses = threading.current_thread(), []
+    sleep = time.sleep
+
+    def noted(seconds):
+        if threading.current_thread() is here:
+            pauses.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", noted)
+    task = Pending(hurried)
+    engine.add(task)
+    engine.finish(task)
+    assert bool(pauses) != hurried
+
+
+def test_microseconds_count_where_mpi_moves_gpu_memory():
+    memory = {"host": np.empty(8, np.uint8), "gpu": DeviceMemory(0, 8, 0, None), "none": None}
+    found = {place: Transfer(MPI.Request(), where).hurried for place, where in memory.items()}
+    assert found == {"host": False, "gpu": True, "none": False}

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+import numpy as np
 from mpi4py import MPI
 
 from uzipmpi.typing import Bytes
@@ -72,6 +73,11 @@ class Transfer(MPI.Request):
         return self._complete
 
     @property
+    def hurried(self) -> bool:
+        """Whether microseconds count: MPI moves GPU memory piece by piece, when it is asked."""
+        return self.memory is not None and not isinstance(self.memory, np.ndarray)
+
+    @property
     def nbytes(self) -> int:
         """Bytes received; 0 if that failed or is not complete. Of a send it says nothing."""
         return self._nbytes
@@ -130,6 +136,11 @@ class Ready(Transfer):
     def __init__(self, event: Event) -> None:
         super().__init__(self)
         self._event = event
+
+    @property
+    def hurried(self) -> bool:
+        """Whether microseconds count: the work of a GPU takes no more."""
+        return True
 
     def poll(self) -> bool:
         """Return whether the work is done, or has failed; never blocks."""
