@@ -12,6 +12,7 @@ from mpi4py import MPI
 
 from uzipmpi.comm_base import CommBase
 from uzipmpi.engine import engine
+from uzipmpi.head import HEAD_BYTES
 from uzipmpi.matching import Held
 from uzipmpi.message import Message, improbe, mprobe
 
@@ -120,10 +121,20 @@ class Probes(CommBase):
         tag: int = MPI.ANY_TAG,
         status: MPI.Status | None = None,
     ) -> Any:
-        """Receive an object; see :meth:`mpi4py.MPI.Comm.recv`."""
-        if not self._matching.active or source == MPI.PROC_NULL:
+        """Receive an object; see :meth:`mpi4py.MPI.Comm.recv`.
+
+        Of a buffer that was sent the values are received, as its sender waits for that, and then
+        taken for an object, as mpi4py does.
+        """
+        if self._matching.active and source != MPI.PROC_NULL:
+            return mprobe(self._endpoint, source, tag, None).recv(status)
+        if self._plain_wire or source == MPI.PROC_NULL or buf is not None:
             return super().recv(buf, source, tag, status)
-        return mprobe(self._endpoint, source, tag, None).recv(status)
+        found = MPI.Status()
+        message = super().mprobe(source, tag, found)
+        if found.Get_elements(MPI.BYTE) != HEAD_BYTES:
+            return message.recv(status)
+        return Message(None, Held.of(message, found), self._endpoint).recv(status)
 
     def irecv(
         self, buf: Any = None, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG
@@ -148,7 +159,7 @@ class Probes(CommBase):
         status: MPI.Status | None = None,
     ) -> Any:
         """Send and receive objects; see :meth:`mpi4py.MPI.Comm.sendrecv`."""
-        if not self._matching.active or source == MPI.PROC_NULL:
+        if source == MPI.PROC_NULL or (self._plain_wire and not self._matching.active):
             return super().sendrecv(sendobj, dest, sendtag, recvbuf, source, recvtag, status)
         request = self.isend(sendobj, dest, sendtag)
         received = self.recv(recvbuf, source, recvtag, status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -143,6 +144,25 @@ def test_objects_among_them() -> None:
         MPI.Request.Waitall(requests)
     assert comm.sendrecv(rank, right, source=left) == left
     comm.Barrier()
+
+
+def test_a_receive_of_an_object_takes_a_buffer_whole() -> None:
+    """Before and after anything was held; it is no object, and its sender is done, as by MPI."""
+    for other in (
+        uzipmpi.Comm(MPI.COMM_WORLD.Dup(), compress="always", min_bytes=0),
+        comm,
+    ):
+        for receive in (
+            lambda other=other: other.recv(source=left, tag=8),
+            lambda other=other: other.sendrecv(None, MPI.PROC_NULL, source=left, recvtag=8),
+        ):
+            request = other.Isend(tensor(40_000, rank), right, 8)
+            with pytest.raises(pickle.UnpicklingError):
+                receive()
+            request.Wait()
+        request = other.isend("next", right, 8)
+        assert other.recv(source=left, tag=8) == "next"
+        request.wait()
 
 
 def test_truncation() -> None:
