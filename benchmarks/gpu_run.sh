@@ -47,8 +47,9 @@ build_both() {
 
 # All at once but for the tests that measure time.
 check() {
-  local sanitizer tool
+  local sanitizer tool program
   part every_kernel 40 "$python" tests/gpu/every_kernel.py &
+  part every_exchange 40 "$python" tests/gpu/every_exchange.py &
   part tests_gpu 120 env PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider -o addopts="--import-mode=importlib" \
     -o timeout=0 tests/gpu/test_gpu.py tests/gpu/test_reduce_gpu.py -k "not longer" &
   part tests_kernels 60 env PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider \
@@ -57,8 +58,10 @@ check() {
   part ranks 60 mpirun ${MPIRUN_OPTIONS:-} -np 2 "$python" -m mpi4py tests/gpu/ranks_device.py &
   part rounds 120 mpirun ${MPIRUN_OPTIONS:-} -np 2 "$python" -m mpi4py tests/gpu/ranks_rounds.py --rounds 1000 &
   for tool in memcheck racecheck; do
-    part "$tool" 120 "${sanitizer:-compute-sanitizer}" --tool "$tool" --error-exitcode 9 \
-      "$python" tests/gpu/every_kernel.py --tiles 24 &
+    for program in every_kernel every_exchange; do
+      part "$tool.$program" 120 "${sanitizer:-compute-sanitizer}" --tool "$tool" --error-exitcode 9 \
+        "$python" "tests/gpu/$program.py" --tiles 24 &
+    done
   done
   wait
   part tests_alone 30 env PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider \

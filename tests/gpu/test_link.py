@@ -6,6 +6,8 @@ processes share memory.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -445,3 +447,13 @@ def test_what_is_refused() -> None:
         link.prepare(rank.links, DType.BYTES, **arguments)
     with pytest.raises(ValueError, match="a rank of at most 9, found rank 9 of 10"):
         link.Links(0, 9, 10, 0)
+
+
+def test_every_kernel_one_after_the_other(gpu_module: Path) -> None:
+    """What a sanitizer is given on a GPU."""
+    program = Path(__file__).with_name("every_exchange.py")
+    options = ["--module", str(gpu_module), "--tiles", "6", "--dtype", "BFLOAT16", "FLOAT64"]
+    done = subprocess.run(
+        [sys.executable, program, *options], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.count("every exchange agrees with the CPU") == 2, done.stderr
