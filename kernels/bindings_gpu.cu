@@ -216,13 +216,19 @@ struct PreparedExchange {
   }
 };
 
-void check_linked_codec(const std::string& codec, int menu) {
+uzip::gpu::EncodeOptions linked_options(const std::string& codec, int menu, int max_blocks) {
   if (codec != "auto" && codec != "tier" && codec != "raw") {
     throw py::value_error("expected codec auto, tier or raw between GPUs, found " + codec);
   }
   if (menu < -1 || menu >= uzip::kMenus) {
     throw py::value_error("expected a menu of 0..7, or -1, found " + std::to_string(menu));
   }
+  uzip::gpu::EncodeOptions options;
+  options.menu = menu;
+  options.raw = codec == "raw";
+  options.always = codec == "tier";
+  options.max_blocks = max_blocks;
+  return options;
 }
 
 PreparedExchange prepare_exchange(int dtype, uint32_t word, const std::string& codec, int menu,
@@ -232,15 +238,11 @@ PreparedExchange prepare_exchange(int dtype, uint32_t word, const std::string& c
                                   const std::vector<MessageFields>& receives,
                                   const std::optional<FoldFields>& fold,
                                   const std::optional<CopyFields>& copy, int device) {
-  check_linked_codec(codec, menu);
   check_number("links", links.size());
   uzip::gpu::Exchange arguments{};
   arguments.dtype = parse_dtype(dtype);
   arguments.word = word;
-  arguments.options.menu = menu;
-  arguments.options.raw = codec == "raw";
-  arguments.options.always = codec == "tier";
-  arguments.options.max_blocks = max_blocks;
+  arguments.options = linked_options(codec, menu, max_blocks);
   arguments.at_once = at_once;
   arguments.timeout = timeout;
   arguments.status = pointer<uint32_t>(status);
@@ -311,14 +313,10 @@ PreparedPipes prepare_pipes(int dtype, uint32_t word, const std::string& codec, 
                             const std::vector<PipeFields>& receives,
                             const std::optional<PipeFoldFields>& fold,
                             const std::optional<CopyFields>& copy, int device) {
-  check_linked_codec(codec, menu);
   uzip::gpu::PipeExchange arguments{};
   arguments.dtype = parse_dtype(dtype);
   arguments.word = word;
-  arguments.options.menu = menu;
-  arguments.options.raw = codec == "raw";
-  arguments.options.always = codec == "tier";
-  arguments.options.max_blocks = max_blocks;
+  arguments.options = linked_options(codec, menu, max_blocks);
   arguments.n_sends = set_pipe_messages(sends, arguments.sends);
   arguments.n_receives = set_pipe_messages(receives, arguments.receives);
   arguments.folds = fold.has_value();
