@@ -61,6 +61,32 @@ struct Row {
   }
 };
 
+// The sum of neighbouring values, as a row has them; `scale`: exact.
+template <DType kDType>
+UZIP_DEVICE Run<kDType> add_runs(const Run<kDType>& mine, const Run<kDType>& theirs,
+                                 typename Row<kDType>::Accumulator scale) {
+  Run<kDType> sums{};
+#if UZIP_PTX
+  // A sum that is rounded twice is the same: float32 has more than twice as many bits as these.
+  if constexpr (kDType == DType::kBFloat16 || kDType == DType::kFloat16) {
+    if (scale == 1) {
+#pragma unroll
+      for (int i = 0; i < Run<kDType>::kWords; ++i) {
+        sums.words[i] = kDType == DType::kBFloat16 ? add_bfloats(mine.words[i], theirs.words[i])
+                                                   : add_halves(mine.words[i], theirs.words[i]);
+      }
+      return sums;
+    }
+  }
+#endif
+#pragma unroll
+  for (int i = 0; i < kLaneRow; ++i) {
+    const auto sum = Sum::apply(Row<kDType>::widen(mine, i), Row<kDType>::widen(theirs, i));
+    Row<kDType>::narrow(multiply(sum, scale), i, sums);
+  }
+  return sums;
+}
+
 // What any value is folded with to stay as it is. (A sum of -0 and +0 is +0.)
 template <typename T>
 UZIP_DEVICE T neutral(ReduceOp op) {
