@@ -228,6 +228,7 @@ class TileFolder<kDType, FoldPlan::kPair> {
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
         const auto a = Run<kDType>::load(before + RowSink<kDType>::place(row, lane), true);
+        // Two at a time, where there is an instruction for that.
         if constexpr (std::is_same_v<Operator, Sum> && Row<kDType>::kItemsize == 2) {
           rows.rows[row] = add_runs<kDType>(a, rows.rows[row], 1);
           continue;
@@ -235,9 +236,9 @@ class TileFolder<kDType, FoldPlan::kPair> {
         Run<kDType> result{};
 #pragma unroll
         for (int i = 0; i < kLaneRow; ++i) {
-          const auto one =
+          const auto sum =
               Operator::apply(Row<kDType>::widen(a, i), Row<kDType>::widen(rows.rows[row], i));
-          Row<kDType>::narrow(one, i, result);
+          Row<kDType>::narrow(sum, i, result);
         }
         rows.rows[row] = result;
       }

@@ -131,7 +131,7 @@ class Probes(CommBase):
         if self._plain_wire or source == MPI.PROC_NULL or buf is not None:
             return super().recv(buf, source, tag, status)
         found = MPI.Status()
-        message = super().mprobe(source, tag, found)
+        message = super().mprobe(source, tag, found)  # blocks in MPI; the one above polls
         if found.Get_elements(MPI.BYTE) != HEAD_BYTES:
             return message.recv(status)
         return Message(None, Held.of(message, found), self._endpoint).recv(status)
